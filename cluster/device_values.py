@@ -56,7 +56,7 @@ def device_condition(
     """Return the condition of a GPU at the time of its machine's probe; its use includes all programs.
 
     ``unplaceable`` is why the GPU may get no work, ``no_kernels`` why it cannot scale and convert pictures; both may be
-    "". ``judged`` has the verdicts about the machine's devices; ``uuid`` is that of the GPU or the slice.
+    "". ``judged`` has the verdicts about the machine's devices; ``uuid`` identifies the GPU or the slice.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

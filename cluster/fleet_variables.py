@@ -17,7 +17,8 @@ WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
-FAILURE: Final = "CODECFLEET_FAILURE_FD"  #: The descriptor to which the job of a queue writes its failure and use
+#: The descriptor to which the job of a queue writes its failure and its use of resources
+FAILURE: Final = "CODECFLEET_FAILURE_FD"
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
@@ -34,7 +35,9 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
     except ValueError:
         idle_s = -1.0
     if not 0 <= idle_s < float("inf"):
-        raise UsageError(f"{IDLE} is not a number of seconds: {text}", "Correct it, or unset it for the default, 30.")
+        raise UsageError(
+            f"{IDLE} is not a number of seconds: {text}", "Correct the variable, or unset it; the default is 30."
+        )
     return idle_s
 
 

@@ -10,12 +10,12 @@ _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _OOM_KILL = "oom_kill"
 CORES_PER_PROCESS = 8
-"""One worker process serves up to 8 cores: codecs release the GIL, and each process costs 80 MiB and a start."""
+"""One worker process serves up to 8 cores: codecs release the GIL, and each process takes 80 MiB and time to start."""
 _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use by its affinity and its CPU quota, which is rounded up."""
+    """Return the number of cores that this process's affinity and CPU quota allow; the quota is rounded up."""
     allowed = len(os.sched_getaffinity(0))
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():
@@ -38,7 +38,7 @@ def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
     return min([physical, *(int(limit) for limit in limits if limit.isdigit())])
 
 
-def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - where Linux keeps it
+def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - Linux keeps shared memory there
     """Return the free shared memory; 0 if there is no shared memory."""
     try:
         found = os.statvfs(directory)
@@ -48,7 +48,7 @@ def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa
 
 
 def oom_kills(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return how many processes of this cgroup the kernel's OOM killer has killed; without a cgroup, of the machine."""
+    """Return how many processes the OOM killer has killed in this cgroup or, without a cgroup, on this machine."""
     own = next(_memory_cgroups(cgroup, proc))
     sources = (own / "memory.events", own / "memory.oom_control", proc / "vmstat")
     return next((count for source in sources if (count := _counter(source, _OOM_KILL)) is not None), 0)
@@ -63,7 +63,7 @@ class OomKills:
         self._lock = Lock()
 
     def explains_a_death(self) -> bool:
-        """Return whether a kill explains this death and has not explained another. Thread-safe."""
+        """Return whether a kill explains this death and has not explained another death. Thread-safe."""
         with self._lock:
             explains = self._count() > self._explained
             self._explained += explains

@@ -14,7 +14,7 @@ def gigabytes(size_bytes: int) -> str:
 def wrapped(text: str, first: str, indent: int | None = None) -> list[str]:
     """Return ``text`` after ``first``, in lines of at most ``WIDTH``; later lines are indented by ``indent`` columns.
 
-    Words are never split; a word that is too long gets a line of its own.
+    Words are never split; a word that is too long gets a separate line.
     """
     hanging = " " * (len(first) + 2 if indent is None else indent)
     return textwrap.wrap(

@@ -1,4 +1,4 @@
-"""Versions that must be equal: codecfleet's on a whole cluster, and PyAV's on all workers of a job."""
+"""The versions that must be equal: of codecfleet on a whole cluster, and of PyAV on all workers of a job."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final

@@ -1,1 +1,1 @@
-"""The number of nodes in each group of a cluster: pure functions over frozen values."""
+"""Decides the number of nodes in each group of a cluster, with pure functions over frozen values."""

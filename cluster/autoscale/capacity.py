@@ -19,8 +19,8 @@ requests for more nodes. Work on existing nodes may use all of the time."""
 CATCH_UP_S: Final = 60.0
 """How long a late job may take after its first new node could have finished a segment."""
 COST_RATIO_MAX: Final = 2.0
-"""For a job without a promised time, a group gets no new nodes if it costs more than this many times the cheapest
-group."""
+"""For a job without a promised time, a group gets no new nodes if the job costs more there than this multiple of the
+cheapest group's cost."""
 LEAST_FRAMES: Final = 1e-6
 """Amounts below this are rounding errors."""
 
@@ -39,12 +39,12 @@ class NodePool:
     new: int = 0  # nodes that this plan requests, which will take work from ``new_at_s`` on
     used_s: float = 0.0  # node-seconds that jobs have taken
     needed: int = 0  # the fewest nodes that can provide ``used_s``
-    filled: float = 0.0  # how many coming nodes are filled by waiting segments of earlier jobs
+    filled: float = 0.0  # how many of the ``coming`` nodes the waiting segments of earlier jobs fill
 
 
 @dataclass(slots=True)
 class Share:
-    """How many of a job's frames one node group takes, and how many new nodes it needs for them."""
+    """How many of a job's frames one node group takes, and how many new nodes the group needs for these frames."""
 
     frames: float = 0.0
     new: int = 0
@@ -132,7 +132,7 @@ class _Planner:
     now_s: float
     never: frozenset[str]  # groups for which the limits allow no node
     too_costly: frozenset[str] = frozenset()  # groups that may not grow for the current job
-    unplaced: float = 0.0  # waiting segments of the current job that fit on neither coming nor new nodes
+    unplaced: float = 0.0  # waiting segments of the current job that fit on no requested node
 
     def serve(self, work: JobWork) -> Served:
         """Give a job enough capacity to finish on time or, if that is impossible, soon after."""
@@ -154,7 +154,7 @@ class _Planner:
 
     @staticmethod
     def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Fill coming nodes with a job's waiting segments; return how many segments do not fit."""
+        """Give a job's waiting segments to nodes that were requested earlier; return how many segments do not fit."""
         left = float(work.waiting)
         for pool in pools:
             sessions = work.sessions[pool.group.name]
@@ -202,7 +202,7 @@ class _Planner:
     def _usable(work: JobWork, group: str, window_s: float) -> float:
         """Return the fraction of ``window_s`` that whole segments can fill on busy nodes.
 
-        A segment waits for another one to end, on average for half of its time.
+        On average, half a segment's time passes until a busy node can start another segment.
         """
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:

@@ -65,7 +65,7 @@ class Group:
     price_per_hour: Decimal  # of a node
     nodes_min: int = 0
     start_s: float = 120.0  # time from the request for a node until it takes work
-    limit: str = ""  # why ``nodes_max`` is lower than in the file; "" if it is not
+    limit: str = ""  # why ``nodes_max`` is lower than in the file; "" if it is not lower
 
     @property
     def price_per_s(self) -> float:
@@ -122,7 +122,9 @@ def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
     if entry.nodes_min > entry.nodes_max:
         raise UsageError(f"{where} has nodes_min {entry.nodes_min} above nodes_max {entry.nodes_max}", _HELP)
     if machine.devices[:-1] and not entry.driver:
-        raise UsageError(f"{where} has GPUs but no driver", 'Add its image\'s driver branch, such as driver = "580".')
+        raise UsageError(
+            f"{where} has GPUs but no driver", 'Add the driver branch of the machine image, such as driver = "580".'
+        )
     return Group(
         name=entry.name,
         labels=entry.labels,
@@ -165,7 +167,7 @@ def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
             shared = group.labels.keys() & other.labels.keys()
             if all(group.labels[key] == other.labels[key] for key in shared):
                 message = f"the {_KIND} {path}: a node of {other.name} could count as one of {group.name}"
-                raise UsageError(message, "Give both groups and their nodes a label with different values.")
+                raise UsageError(message, "Give the two groups, and their nodes, different values of one label.")
 
 
 def _check_limits(groups: tuple[Group, ...], file: _Document, path: str | Path) -> None:

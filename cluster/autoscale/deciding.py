@@ -74,7 +74,7 @@ class _GroupNow:
     here: tuple[NodeSeen, ...]  # nodes of the group that take work
     leaving: int  # nodes of the group that are ending
     coming: int  # nodes requested but not yet running
-    before: GroupSize  # the last decision, updated with what was seen since
+    before: GroupSize  # the last decision, updated with later observations
     surplus: frozenset[str]  # nodes that get no new work
     now_s: float
 
@@ -92,7 +92,7 @@ class _GroupNow:
         """Return the state of a group; the group is closed for a while if requested nodes did not arrive."""
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
-        before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started the nodes
+        before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started nodes too
         coming = before.wanted - len(here)
         is_fewer = coming < before.missing_least or before.missing_s is None
         missing_s = None if not coming else now_s if is_fewer else before.missing_s
@@ -122,7 +122,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return the group's capacity, which includes ``nodes_min`` nodes; subtract missing ones from ``budget``."""
+        """Return the group's capacity, with at least ``nodes_min`` nodes; subtract missing nodes from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
@@ -140,8 +140,8 @@ class _GroupNow:
     def decided(self, pool: NodePool, useful: int, more: str) -> tuple[GroupSize, list[NodeOrder], list[NodeOrder]]:
         """Return the wanted size, the nodes that get no new work, and the nodes that end.
 
-        ``pool`` has the planned nodes, ``more`` is the reason for new nodes, and ``useful`` is how many nodes all work
-        together can fill.
+        ``pool`` has the planned nodes, ``more`` is the reason for new nodes, and ``useful`` is the number of nodes that
+        all work together can fill.
         """
         keep = max(pool.needed, self.group.nodes_min)
         size = self._sized(pool, more)

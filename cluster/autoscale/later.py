@@ -32,7 +32,9 @@ class LaterDemands:
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
-        """Yield the demand of each batch's waiting jobs, once ``demands`` has contained a job of the batch.
+        """Yield the demand of each batch's waiting jobs.
+
+        A batch is left out until ``demands`` contains one of its jobs.
 
         ``workers_max`` is the most slots that one job of this client may have.
         """

@@ -11,7 +11,7 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""If work takes less than this fraction of the time that a node takes to start, the reason compares start costs."""
+"""If work takes less than this fraction of a node's start time, the reason compares the costs of starts."""
 
 
 def duration(seconds: float) -> str:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Return why this group, rather than another one, gets new nodes; "" if it gets none."""
+    """Return why this group, rather than another group, gets new nodes; "" if it gets no nodes."""
     name = pool.group.name
     takers = [each for each in served if each.shares[name].new]
     if not takers:
@@ -47,14 +47,14 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
-    """Yield what a million frames cost in each group, or why the group cannot do them; the chosen group comes first."""
+    """Yield the price of a million frames in each group, or why the group cannot run the job; chosen group first."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
         if fps > 0:
             cost = f"{group.price_per_s * MILLION / fps:.2f}"
             yield f"a million frames cost {cost} on {name}" if group.name == name else f"{cost} on {group.name}"
         else:
-            yield f"{group.name} cannot: {work.refusals.get(group.name, 'it has no device for it')}"
+            yield f"{group.name} cannot: {work.refusals.get(group.name, 'it has no device for the job')}"
 
 
 def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], now_s: float) -> str:
@@ -81,8 +81,8 @@ def forecast_of(served: Served, now_s: float) -> Forecast:
     """Return a job's expected delay, with the reason for the delay."""
     late_s, work = served.late_s(now_s), served.work
     if isinf(late_s):
-        why = next(iter(work.refusals.values()), "the limits allow no node for it")
-        return Forecast(work.job, late_s, f"no group can do it now: {why}", served.cost)
+        why = next(iter(work.refusals.values()), "the limits allow no node for the job")
+        return Forecast(work.job, late_s, f"no group can run the job now: {why}", served.cost)
     if late_s < LATE_S:
         return Forecast(work.job, 0.0, "", served.cost)
     asked = "promised" if work.is_promised else "planned"

@@ -1,6 +1,6 @@
 """Finds how fast one node of each group would run a job, and chooses the job's encoder.
 
-The speed comes from a placement of the job on that node alone.
+The speed comes from a placement of only this job on only this node.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from .values import Decision, Forecast, JobWork, NodeSeen
 FILLING: Final = 1024
 """More segments than any machine can run at the same time."""
 FRESH_S: Final = 60.0
-"""How long a speed is cached. Speeds change because workers measure all the time."""
+"""How long a speed is cached. Speeds change, because workers measure them all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Take a probed node as typical of its group, since its driver and NVENC may differ from those in the file."""
+        """Describe a group by one of its probed nodes, whose driver and NVENC may differ from those in the file."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
@@ -84,7 +84,7 @@ class Speeds:
         return min((group.price_per_s / fps for group, fps in able), default=inf)
 
     def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> JobWork:
-        """Return the remaining work of a job first seen at ``since_s``, of which ``running`` segments run now."""
+        """Return the remaining work of a job that was first seen at ``since_s`` and now runs ``running`` segments."""
         speeds = self.of(demand, now_s)
         promised_s = demand.finish_within_s
         within_s = self._config.finish_within_s if promised_s is None else float(promised_s)
@@ -104,7 +104,7 @@ class Speeds:
         )
 
     def later_work(self, demand: Demand, now_s: float) -> JobWork:
-        """Return the work of a batch's waiting jobs; it is due ``finish_within_s`` from now."""
+        """Return the work of a batch's waiting jobs, which is due in ``finish_within_s``."""
         like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)
@@ -118,9 +118,9 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     if fps > 0:
         return NodeSpeed(fps, sessions)
     gpus = {device.device for device in node.gpus}
-    # Prefer the reason that a GPU has.
+    # A reason about a GPU is more useful than a reason about a processor.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
-    return NodeSpeed(refusal=named[0].reason if named else "it has no device for it")
+    return NodeSpeed(refusal=named[0].reason if named else "it has no device for the job")
 
 
 def _kinds(node: Node) -> list[EncoderKind]:
@@ -128,7 +128,7 @@ def _kinds(node: Node) -> list[EncoderKind]:
 
 
 def _filling(demand: Demand) -> Demand:
-    """Return a demand of the same kind that fills any node; it is the key under which speeds are cached."""
+    """Return a demand of the same kind that fills any node. This demand is the key under which speeds are cached."""
     return replace(
         demand,
         job="",
@@ -144,14 +144,14 @@ def _filling(demand: Demand) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A demand with a chosen encoder, the forecast for it, and the decision that includes it."""
+    """A demand with a chosen encoder, and the forecast and decision for this demand."""
 
     demand: Demand
     forecast: Forecast
     decision: Decision
 
     def growth(self, last: Decision) -> str:
-        """Return which nodes are added to those of the ``last`` decision, why, and what the job costs."""
+        """Return the nodes added since the ``last`` decision, the reason for them, and the job's cost."""
         sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
         more = [f"{size.group}: {size.reason}" for size in sizes]
         cost = f"about {self.forecast.cost:.2f} for the job, including the nodes' start and final idle time"
@@ -168,7 +168,7 @@ def choose(
     last: Decision | None,
     now_s: float,
 ) -> Choice:
-    """Choose the encoder with the least delay; among equals the cheapest one, and then software."""
+    """Choose the encoder with the least delay; of equal delays, the cheapest; of equal costs, software."""
     choices = []
     for variant in speeds.variants(demand):
         decision = decide(config, [*others, speeds.work_of(variant, now_s, now_s)], nodes, last, now_s)

@@ -39,7 +39,7 @@ class NodeSeen:
     node: NodeId
     group: str
     leases: int = 0  # how many segments run or may run on the node
-    idle_since_s: float | None = None  # None while the node has leases
+    idle_since_s: float | None = None  # since when the node has had no leases; None if it has leases
     is_leaving: bool = False  # the node is ending and takes no more work
 
 
@@ -73,7 +73,7 @@ class Forecast:
     """A job's expected delay and cost with the wanted nodes."""
 
     job: str
-    late_s: float  # infinite if no group can run the job
+    late_s: float  # the delay; infinite if no group can run the job
     reason: str  # why it is late
     cost: float  # the cost of the job's share of the nodes, including start and idle time of new nodes
 
@@ -82,7 +82,7 @@ class Forecast:
 class Decision:
     """The wanted sizes of all groups."""
 
-    sizes: tuple[GroupSize, ...] = ()  # in the order of the configuration
+    sizes: tuple[GroupSize, ...] = ()  # all groups, in the order of the configuration
     surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no new work
     drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
     forecasts: tuple[Forecast, ...] = ()

@@ -11,7 +11,7 @@ from ..probes.trials.cases import SAMPLES
 
 
 class CodecSupport(Enum):
-    """What supports a codec case on a machine."""
+    """How a machine supports a codec case."""
 
     HARDWARE = "hardware"  #: a device's engine supports the case, whether or not software does too
     SOFTWARE = "software"  #: only the CPU supports the case
@@ -21,14 +21,14 @@ class CodecSupport(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What supports one case, and how that is known."""
+    """How one case is supported, and how that is known."""
 
     way: CodecSupport
     how: How | None = None
 
     @property
     def is_promised(self) -> bool:
-        """Whether the case was not tried, and only a driver, a document or a simulated fleet claims it."""
+        """Whether the case was not tried, but a driver, a document or a simulated fleet claims that it works."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 
@@ -57,7 +57,7 @@ def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
 
 
 def capability_matrix(trials: Iterable[Trial]) -> dict[Format, tuple[Cell, Cell]]:
-    """Return what decodes and encodes each known format, in a fixed order."""
+    """Return how each known format is decoded and encoded, in a fixed order."""
     cells = ways(trials)
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     formats = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)

@@ -42,7 +42,7 @@ _DECODES_NOTHING_FIX: Final = (
 class Weight(Enum):
     """How serious a finding is."""
 
-    BROKEN = "broken"  #: something that should work does not, until a user fixes it
+    BROKEN = "broken"  #: something does not work until a user fixes it
     LIMITED = "limited"  #: something works only partly, or slowly
     NOTE = "note"  #: there is nothing to fix
 
@@ -169,7 +169,7 @@ def _reset(gpu: DeviceReport) -> str:
 
 
 def _xid(number: int, reset: str) -> Finding:
-    """Report an Xid error; only as a note if a program caused it."""
+    """Report an Xid error; if a program caused the error, the finding is only a note."""
     rule = xid_rule(number)
     if rule.action not in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
         return Finding(Weight.NOTE, f"Xid {number}, {rule.name}", rule.reason)
@@ -284,7 +284,7 @@ def _engines(report: NodeReport) -> Iterator[Finding]:
 def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> Iterator[Finding]:
     smoke = device.smoke
     if smoke is not None and not smoke.works:
-        title = "this device does not decode, but others of its model do"
+        title = "this device does not decode, but other devices of this model do"
         yield Finding(Weight.BROKEN, title, smoke.reason, smoke.fix or _DECODES_NOTHING_FIX, about)
         return
     if not decodes or any(trial.works for trial in decodes):

@@ -57,7 +57,7 @@ def _verdict(reports: Reports) -> str:
 def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
     """Yield a row for each group of equal machines, and the totals; with ``every``, a row for each machine.
 
-    ``listed`` has a cluster's nodes in the order of ``reports``; their lines follow the table.
+    ``listed`` has a cluster's nodes in the order of ``reports``; lines about these nodes follow the table.
     """
     yield from marks(reports)
     yield from _table(reports, every=every)
@@ -109,7 +109,7 @@ def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ..
 
 
 def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:
-    """Yield a row; a name that is too long for the column gets a line of its own."""
+    """Yield a row; a name that is too long for the column gets a separate line."""
     name, *rest = cells
     if len(name) >= _COLUMNS[0]:
         yield name

@@ -40,7 +40,7 @@ def machine_page(report: NodeReport) -> Iterator[str]:
 
 
 def marks(reports: Reports) -> Iterator[str]:
-    """Yield a line for each simulated fleet, which states that its machines do not exist."""
+    """Yield a line for each simulated fleet, saying that its machines do not exist."""
     simulated = [report.simulated for report in present(reports) if report.simulated]
     for fleet in dict.fromkeys(simulated):
         these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
@@ -161,7 +161,7 @@ def _ray_lines(report: NodeReport) -> Iterator[str]:
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, int]:
-    """Return engine counts; a count from a trial replaces that of NVML."""
+    """Return engine counts; a count from a trial replaces NVML's count."""
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):

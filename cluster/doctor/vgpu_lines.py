@@ -1,4 +1,4 @@
-"""Prints vGPUs as text: a host's types, vGPUs and possible migrations, and what a guest sees."""
+"""Prints vGPUs as text: a host's types, vGPUs and possible migrations, or a guest's vGPU."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime

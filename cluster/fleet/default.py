@@ -26,8 +26,8 @@ def start_host(address: str | None, slots: int | None, dlas: int, name: ClientNa
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
     """Return the pool for a fleet in this process, with the arguments of ``connecting_pool``.
 
-    A Ray driver, task, actor or job uses its own connection to Ray. Other processes never load Ray. If their work stays
-    on this machine, they use the user's warm fleet, if one runs.
+    A Ray driver, task, actor or job uses its own connection to Ray. Other processes never load Ray. If a warm fleet of
+    the user runs, they use it for work that stays on this machine.
     """
     if holds_ray():
         from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need this import

@@ -1,7 +1,7 @@
-"""The directory in which programs find their user's warm fleets; it has a socket for each version of the code.
+"""The directory in which programs find their user's warm fleets. Each version of the code has a socket there.
 
-A connected program may run any work as the user. So other users cannot enter the directory, and each side asks the
-kernel which user is on the other side.
+Because a connected program may run any work as the user, other users cannot enter the directory, and each side asks the
+kernel which user runs the other side.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ class Greeting(NamedTuple):
 
     @classmethod
     def received(cls, end: socket.socket, timeout_s: float) -> Self:
-        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError if none arrives."""
+        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError if no greeting arrives."""
         end.settimeout(timeout_s)
         with end.makefile("rb", buffering=0) as unbuffered:
             line = unbuffered.readline(_GREETING_MAX_BYTES)
@@ -93,7 +93,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory. Its sockets are opened through its descriptor, since their paths may be too long."""
+    """The open directory of warm fleets. Its descriptor is used to open sockets, since their paths may be too long."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -115,13 +115,15 @@ class MeetingPlace:
             if isinstance(error, FileNotFoundError):
                 raise
             message = f"{path}, the directory of warm fleets, cannot be used: {error.strerror}"
-            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory that you own.") from None
+            raise FleetUnavailable(
+                message, "Remove the directory, or set XDG_RUNTIME_DIR to a directory that you own."
+            ) from None
         place = cls(path, descriptor)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             place.close()
             message = f"{path}, the directory of warm fleets, is open to other users"
-            raise FleetUnavailable(message, f"Check its files; then remove it, or run `chmod 700 {path}`.")
+            raise FleetUnavailable(message, f"Check the directory's files; then remove it, or run `chmod 700 {path}`.")
         return place
 
     def close(self) -> None:
@@ -142,7 +144,10 @@ class MeetingPlace:
         return False
 
     def lock(self, *, waits: bool = True) -> bool:
-        """Keep other programs from starting or ending fleets until ``close``; return False if one holds the lock."""
+        """Keep other programs from starting or ending fleets until ``close``.
+
+        Return False if another program has the lock.
+        """
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -150,12 +155,15 @@ class MeetingPlace:
         return True
 
     def names(self) -> list[str]:
-        """Return the code names that have a socket here; some sockets may belong to killed fleets."""
+        """Return the names (``code_name``) of the sockets here; some may belong to killed fleets."""
         with os.scandir(self._descriptor) as entries:
             return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to the warm fleet of a code. Raises OSError if it does not answer, or belongs to another user."""
+        """Connect to the warm fleet with this name.
+
+        Raises OSError if the fleet does not answer, or belongs to another user.
+        """
         end = socket.socket(socket.AF_UNIX)
         try:
             end.connect(self._reached(name))
@@ -166,7 +174,7 @@ class MeetingPlace:
         return end
 
     def listen(self, name: str) -> socket.socket:
-        """Listen on the socket of a code, which replaces that of a killed fleet. The lock must be held."""
+        """Listen on a new socket with this name, which replaces a killed fleet's socket. The lock must be held."""
         self.remove(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self._reached(name))
@@ -175,13 +183,13 @@ class MeetingPlace:
         return listener
 
     def inode(self, name: str) -> int:
-        """Return the inode of a code's socket, or 0 if there is no socket. It is unique while the listener is open."""
+        """Return a socket's inode; 0 if there is no socket. The inode is unique while the listener is open."""
         with suppress(FileNotFoundError):
             return os.stat(f"{name}{_SUFFIX}", dir_fd=self._descriptor).st_ino
         return 0
 
     def remove(self, name: str) -> None:
-        """Remove a code's socket, if any."""
+        """Remove the socket with this name, if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(f"{name}{_SUFFIX}", dir_fd=self._descriptor)
 

@@ -1,4 +1,4 @@
-"""The pool that runs work; it is the only interface between jobs and machines.
+"""The pool that runs work, which is the only interface between jobs and machines.
 
 ``leases/leased_pool.py`` has the real pool, ``remote_pool.py`` a pool in another process, and ``codecfleet.testing``
 has ``LocalPool``, which runs work in threads of this process. All three pass the same contract tests.
@@ -93,8 +93,8 @@ class Pool(ABC):
     def set_demand(self, job: str, demand: Asked | None) -> None:
         """Set a job's demand, which determines its share of the slots; None clears the demand.
 
-        A job without a demand may run work too. A batch's ``LaterDemand`` stands for the jobs that still wait; a
-        cluster may grow for them.
+        A job without a demand may run work too. A ``LaterDemand`` represents a batch's jobs that still wait; a cluster
+        may grow for these jobs.
         """
 
     @abstractmethod

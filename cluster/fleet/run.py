@@ -24,7 +24,7 @@ class Doubt:
     """A job's complaint about the device that made a result."""
 
     worker: WorkerId
-    file: str  # the name of the input, since one bad file must not condemn several devices
+    file: str  # the name of the input, so that one bad file does not count against several devices
     reason: str
     is_wrong: bool  # whether the result failed a check; otherwise the device is only suspected
 
@@ -36,7 +36,7 @@ def ignore_doubt(doubt: Doubt) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ResultOrigin:
-    """The worker and input of a result. Keeps neither the run nor the result in memory."""
+    """The worker and input of a result, without the run and the result themselves."""
 
     worker: WorkerId
     file: str

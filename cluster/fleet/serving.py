@@ -67,7 +67,7 @@ class HostSession(SupervisorSide):
         self._is_started = True
         unsaid = self._said
         self._say()
-        unsaid.changed.set()  # wakes ``_beat``, which otherwise misses the first changes of the state just said
+        unsaid.changed.set()  # wakes ``_beat``, which still waits for a change of the old state
 
     async def run(self, work: HostedWork) -> WorkDone:
         if self._is_closed:
@@ -86,7 +86,7 @@ class HostSession(SupervisorSide):
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # all results of a pool have the same ``tell``
+        self.take_doubt = run.origin.tell  # the same function for all results of the pool
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:

@@ -33,7 +33,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Return a connection to the user's warm fleet; or None, and why it is not used ("" if there is none)."""
+    """Return the user's warm fleet or None, and the reason why a running warm fleet is not used, or ""."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()
@@ -59,7 +59,7 @@ def is_any_warm() -> bool:
 
 
 def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
-    """Return a connection to the warm fleet of a code name; None if the fleet does not answer."""
+    """Return a connection to the warm fleet with this name; None if the fleet does not answer."""
     with suppress(OSError, ValueError, TypeError):
         end = place.connect(name)
         try:
@@ -92,7 +92,7 @@ def _left_alone(found: FoundFleet, why: str) -> str:
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
-    """Return a warm fleet in the form of a host process, whose ``kill`` only disconnects."""
+    """Return a warm fleet as if this process had started it; ``kill`` only disconnects."""
     end, process, _ = found
 
     def let_go() -> None:
@@ -132,8 +132,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 def take_down() -> list[int]:
     """End all warm fleets of the user, of any version; return their processes.
 
-    Running jobs start hosts of their own. Raises FleetUnavailable: other users could enter the directory of the
-    sockets.
+    Running jobs start new hosts. Raises FleetUnavailable: other users could enter the directory of the sockets.
     """
     try:
         with MeetingPlace.open(make=False) as place:
@@ -146,7 +145,7 @@ def take_down() -> list[int]:
 
 
 def _end(place: MeetingPlace, name: str) -> int:
-    """End the process that listens on a socket, and remove the socket; return the process, or 0 if none listens."""
+    """End the process that listens on a socket, and remove the socket; return the process, or 0 if there is none."""
     process = 0
     with suppress(OSError), place.connect(name) as end:
         process = peer_of(end)[0]

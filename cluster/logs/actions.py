@@ -12,7 +12,7 @@ class LogAction(Enum):
         self.word, self.level, self.says = word, level, says
 
     # A cluster's supervisor.
-    SUPERVISOR_UP = "supervisor.up", INFO, "a supervisor starts, and adopts what an earlier one left"
+    SUPERVISOR_UP = "supervisor.up", INFO, "a supervisor starts, and adopts the workers of an earlier one"
     SUPERVISOR_REPLACED = (
         "supervisor.replaced",
         WARNING,
@@ -24,7 +24,7 @@ class LogAction(Enum):
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
     NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
-    NODE_SKEWED = "node.skewed", WARNING, "a node's clock differs from the supervisor's by 2 s or more"
+    NODE_SKEWED = "node.skewed", WARNING, "a node's clock differs from the supervisor's clock by 2 s or more"
     NODES_WANTED = "nodes.wanted", INFO, "the requested size of a group of nodes has changed"
     NODES_REFUSED = "nodes.refused", WARNING, "Ray does not accept requests for nodes"
     NODE_GIVEN_UP = "node.given-up", INFO, "an idle node is being ended"
@@ -35,7 +35,7 @@ class LogAction(Enum):
     LEASE_GRANTED = "lease.granted", INFO, "a job that had no slot got its first"
     LEASE_ENDED = "lease.ended", INFO, "a job lost its last slot"
     WORKER_UP = "worker.up", INFO, "a worker process is ready, or holds a GPU that must not be used"
-    WORKER_ADOPTED = "worker.adopted", INFO, "a supervisor took over an earlier one's worker"
+    WORKER_ADOPTED = "worker.adopted", INFO, "a supervisor took over an earlier supervisor's worker"
     WORKER_LOST = "worker.lost", WARNING, "a worker process died, hung or did not start; another replaces it"
     WORKER_UNRESERVED = "worker.unreserved", WARNING, "Ray reserved nothing for a worker"
     WORKER_DUE = "worker.due", INFO, "a worker process will be replaced once it is idle"
@@ -56,7 +56,7 @@ class LogAction(Enum):
     JOB_PLANNED = "job.planned", INFO, "a job's cuts and encoder are fixed"
     JOB_RESUMED = "job.resumed", INFO, "a job continues from an earlier run's finished work"
     JOB_WARNED = "job.warned", WARNING, "a warning of a job: a loss, damage, a fallback, a wait"
-    JOB_DONE = "job.done", INFO, "the output is proven and published"
+    JOB_DONE = "job.done", INFO, "the output is checked and published"
     JOB_FAILED = "job.failed", ERROR, "a job ended without an output"
     JOB_CANCELLED = "job.cancelled", WARNING, "a job was cancelled"
     SEGMENT_DONE = "segment.done", INFO, "a segment is encoded and on disk"
@@ -68,13 +68,13 @@ class LogAction(Enum):
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"
     FILE_RETRIED = "file.retried", WARNING, "a batch's file will be tried again"
     # The actions below are about a node that this process keeps.
-    NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
+    NODE_STARTING = "node.starting", INFO, "a node starts: its resources, and the cluster that it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
     NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"
     NODE_UNWATCHED = (
         "node.unwatched",
         WARNING,
-        "the cloud's metadata server does not say whether it will end this node's machine",
+        "the cloud's metadata server does not say whether the cloud will end this node's machine",
     )
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"

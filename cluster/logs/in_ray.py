@@ -17,11 +17,11 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3  #: How many log files are kept for a process, with the current one
+FILES_MAX: Final = 3  #: How many log files are kept for a process, including the current file
 
 
 def begin_log_in_ray(service: str) -> None:
-    """Write this Ray actor's log entries in the style that the node's environment sets, or not at all.
+    """Write this Ray actor's log entries in the style that the node's environment sets, if it sets one.
 
     If no log can be written, the actor runs without a log.
     """
@@ -30,7 +30,7 @@ def begin_log_in_ray(service: str) -> None:
         return
     try:
         begin_log(file_handler(log_folder(), service, os.environ))
-    except Exception:  # a worker works without a log too; Ray's own log says why there is none
+    except Exception:  # a worker also works without a log; Ray's own log has the reason
         logging.getLogger(__name__).warning("no log is written", exc_info=True)
 
 

@@ -48,7 +48,7 @@ class Quota:
 
 
 class EntryHandler(logging.Handler):
-    """Passes entries, with their line ends, to ``write``, and ignores its errors.
+    """Passes entries, with line ends, to ``write``, and ignores errors of ``write``.
 
     Each level has its own rate limit. ``service`` is the kind of process.
     """

@@ -44,7 +44,7 @@ class AskDesk(Protocol[ServerT_co]):
 
 
 class Desk(SupervisorSide):
-    """The side of the child process: answers questions about the cluster at ``address``."""
+    """Answers questions about the cluster at ``address``, in the child process."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a function that needs the connection, such as a ``partial`` of a module's function; it must be picklable."""
+    """Call a picklable function that needs the connection, such as a ``partial`` of a module's function."""
 
     question: Callable[[], Awaitable[ReplyT]]
 
@@ -147,7 +147,7 @@ async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSid
         async with _ending(Child[SupervisorSide](connection_to(found), _NewsIgnored())) as fleet:
             yield fleet.call
     except ChildDied as lost:
-        raise FleetUnavailable(str(lost), "Run `codecfleet up` to start another.") from None
+        raise FleetUnavailable(str(lost), "Run `codecfleet up` to start another warm fleet.") from None
 
 
 @asynccontextmanager
@@ -177,7 +177,7 @@ async def fleet_status(address: str | None) -> Status | None:
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status, or why there is none, repeatedly over one connection until cancelled.
+    """Show a fleet's status, or why there is no status, repeatedly over one connection until cancelled.
 
     Raises the errors of ``fleet_desk``, even if the fleet is lost later.
     """

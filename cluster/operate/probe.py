@@ -45,8 +45,8 @@ async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNod
 async def survey_cluster() -> Inventory:
     """Return the inventory that the cluster's supervisor would use, without asking the supervisor.
 
-    If a node has no report, only its CPU counts. Ray's limits on a node's cores and GPUs, and users' orders (cordon,
-    drain), apply.
+    If a node has no report, only its CPU counts. The inventory respects Ray's limits on cores and GPUs, and users'
+    orders (cordon, drain).
     """
     nodes = Nodes()
     nodes.see(live_nodes())

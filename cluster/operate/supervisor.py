@@ -33,7 +33,8 @@ def require_address(address: str | None) -> str:
 async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
     """Call ``question`` with the handle of the connected cluster's supervisor; return None if there is no supervisor.
 
-    Raises FleetUnavailable: the supervisor does not answer; VersionRefused: it has another version of codecfleet.
+    Raises FleetUnavailable: the supervisor does not answer; VersionRefused: the supervisor has another version of
+    codecfleet.
     """
     try:
         # If the head is gone, Ray tries for a minute to reach it.
@@ -43,7 +44,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
         return await in_time(answering, "the supervisor", "Check `ray status` and the supervisor's node.")
     except NoSuchActor:
         return None
-    except Exception as error:  # Ray raises errors of many kinds; all other errors are raised again
+    except Exception as error:  # Ray's errors have many types; other errors are raised again
         if not is_of_ray(error):
             raise
         message = f"the supervisor does not answer: {type(error).__name__}"
@@ -74,7 +75,7 @@ async def read_events() -> bytes:
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would request for a job, and why; "" if none, or if there is no supervisor."""
+    """Return which nodes a cluster would request for a job, and why; "" without such nodes or without a supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 
@@ -106,7 +107,7 @@ def unknown_node(wanted: str, order: Order, status: Status) -> UsageError:
     found = [node for node in status.nodes if node.name == wanted or node.node.startswith(wanted)]
     if not found:
         return UsageError(f"no node is called {wanted}", f"The nodes are {_named(status.nodes)}.")
-    step = f"Give the id of one: `codecfleet {order.value} {found[0].node[:_ID_SHOWN]}`."
+    step = f"Give the id of one node: `codecfleet {order.value} {found[0].node[:_ID_SHOWN]}`."
     return UsageError(f"{len(found)} nodes are called {wanted}: {_named(found)}", step)
 
 

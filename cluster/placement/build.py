@@ -102,7 +102,7 @@ def _why_untried(report: "NodeReport") -> str:
 def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
     """Return a machine's GPUs and slices with documented capabilities, before any trial.
 
-    A device of an unknown model can do nothing yet.
+    A device of an unknown model has no capabilities yet.
     """
     tables = load_hardware()
     driver = known(nvml.driver_version, "")
@@ -174,7 +174,7 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
 def _counts(
     asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
 ) -> dict[Engine, int]:
-    """Return how many engines of each kind there are: as reported, tried or documented; otherwise one if it works."""
+    """Return the engine count of each kind: as reported, tried or documented; otherwise 1 if the engine works."""
     counts = {entry.engine: entry.count for entry in asked}
     model = hardware.model_of(name)
     documented = {} if model is None else model[1].engines

@@ -12,13 +12,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _PREFIX_MAX: Final = 253
 PREFIX, RESERVED = "codecfleet/", "ray.io/"
-"""The prefixes of codecfleet's labels, and of Ray's."""
+"""The prefixes of codecfleet's labels, and of Ray's labels."""
 ENCODES, DECODES = f"{PREFIX}encodes-", f"{PREFIX}decodes-"
 """The prefixes of labels for each codec that a GPU of the node encodes, or decodes."""
 KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"
 _VERBS: Final = {Direction.ENCODE: ENCODES, Direction.DECODE: DECODES}
 _SYNTAX: Final = (
-    "Write KEY=VALUE; both are letters, digits, `-`, `_` and `.`, 63 at most; KEY may begin with a domain and /."
+    "Write KEY=VALUE, each with at most 63 letters, digits, `-`, `_` and `.`; KEY may begin with a domain and `/`."
 )
 
 
@@ -28,15 +28,18 @@ def is_label_value(text: str) -> bool:
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Return labels from KEY=VALUE texts; the last value of a key counts. Raises UsageError: one is bad or reserved."""
+    """Return labels from KEY=VALUE strings; a key's last value counts.
+
+    Raises UsageError: a label is invalid or reserved.
+    """
     return dict(_label(each) for each in given)
 
 
 def parse_zone(text: str) -> str:
-    """Return the name of a zone; "" for none. Raises UsageError: the name is no valid value of a label."""
+    """Return the name of a zone; "" for none. Raises UsageError: the name is not a valid label value."""
     if not is_label_value(text):
         raise UsageError(
-            f"--zone {text!r} is not the name of a zone", "Write letters, digits, `-`, `_` and `.`, 63 at most."
+            f"--zone {text!r} is not the name of a zone", "Write at most 63 letters, digits, `-`, `_` and `.`."
         )
     return text
 

@@ -21,9 +21,10 @@ EIGHT_BITS = 8
 SMOOTHING = 0.3
 """The weight of a new measurement in the resulting rate."""
 BUSY_MOST = 0.9
-"""The most of an engine that counts as others' use: engines are time-shared, so a session always gets a part."""
+"""The largest part of an engine that counts as used by other programs: engines are time-shared, so a session always
+gets a part."""
 LEAST_GAIN = 0.02
-"""A curve ends where another session adds less than this fraction of the first one's speed."""
+"""A curve ends where another session adds less than this fraction of the first session's speed."""
 
 _PRESETS = frozenset("1234567")
 
@@ -32,7 +33,8 @@ Curve = tuple[tuple[int, float], ...]
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
-"""The most pixels of SD, HD, Full HD and UHD: within each range the rate in pixels a second is about the same."""
+"""The largest pictures of SD, HD, Full HD and UHD, in pixels; within each range, about as many pixels a second are
+coded."""
 
 
 @dataclass(frozen=True, slots=True)

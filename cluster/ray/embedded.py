@@ -1,6 +1,6 @@
 """Connects to Ray: over this process's existing connection, to a named cluster, or to a private Ray.
 
-Ray allows one connection per process, so all users share the connection. The last user who closes it ends it, unless
+Ray allows one connection per process, so all users share the connection. It ends when the last user closes it, unless
 the process was connected already.
 """
 
@@ -38,7 +38,7 @@ EXIT_S = 5.0
 
 
 class Origin(Enum):
-    """To whom a Ray belongs."""
+    """The origin of a Ray, which decides what happens when the last share is closed."""
 
     FOUND = "found"  #: this process was already connected; codecfleet never starts, stops or configures this Ray
     CLUSTER = "cluster"  #: a cluster that codecfleet joined; closing the last share disconnects
@@ -301,7 +301,7 @@ _CHECK_ADDRESS = "Check the address, and that the cluster is up and reachable fr
 def _found_here() -> str:
     found = cluster_on_this_machine()
     if found == "":
-        raise FleetUnavailable("no Ray runs on this machine", "Start one, or give the cluster's address, host:port.")
+        raise FleetUnavailable("no Ray runs on this machine", "Start Ray, or give the cluster's address, host:port.")
     return found or "auto"
 
 

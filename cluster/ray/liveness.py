@@ -1,4 +1,4 @@
-"""Watches the processes of a private Ray, notices when they die, and wakes suspended ones."""
+"""Watches the processes of a private Ray, notices when they die, and wakes suspended processes."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from typing import Final
 from ..awake_clock import AwakeClock
 
 SUSPENDED_S: Final = 5.0
-"""How long a process may be suspended while this process runs. After Ctrl-Z and `fg`, all continue within
+"""How long a process may be suspended while this process runs. After Ctrl-Z and `fg`, all processes continue within
 milliseconds."""
 WAKES_MAX: Final = 3
 _GAP_MAX_S: Final = 2.0

@@ -114,7 +114,8 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless this variable is set
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory and starts workers with uv
+        # without this, Ray packs the working directory and starts workers with uv
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes all servers listen on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",  # an agent would serve metrics to everybody, without a token
@@ -151,7 +152,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token. All starts use the same token, since some versions of Ray keep the first one."""
+    """Return this process's token. All starts use the same token, since some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 

@@ -24,7 +24,8 @@ DEATH_KNOBS = {
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")
 """Variables that Ray sets in this process, for a debugger and a client that codecfleet does not use."""
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
-"""Variables that make Ray's agents end at once, because the agents need docstrings, and warnings that are no errors."""
+"""Python's variables that make Ray's agents end at once: the agents need docstrings, and fail if warnings are
+errors."""
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable in which Ray's job server passes the runtime environment and metadata, as JSON, to a job's driver."""
 _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
@@ -40,7 +41,7 @@ def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> d
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the user if they are numbers, otherwise ours; other text would end the process."""
+    """Return the user's values if they are numbers, otherwise the defaults; other text would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 

@@ -78,7 +78,7 @@ def is_of_ray(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the error of remote code that ``error`` wraps, or ``error`` itself if it wraps none."""
+    """Return the error of remote code that ``error`` wraps, or ``error`` itself if it wraps no error."""
     cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
     return cause if isinstance(cause, BaseException) else error
 

@@ -27,13 +27,13 @@ _SETTINGS: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 DATA_OF_MEMORY: Final = 2
 """The limit on a process's data, as a multiple of the machine's memory. Allocated data counts even if it is unused, and
-encoders use only about two thirds of theirs (x264 at 2160p: 1.9 GB of 2.6 GB)."""
+encoders use only about two thirds of what they allocate (x264 at 2160p: 1.9 GB of 2.6 GB)."""
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24  #: linux/prctl.h
 _CAP_VERSION: Final = 0x20080522  #: linux/capability.h
 _CAP_SETS: Final = struct.Struct("=6I")
 """Effective, permitted and inheritable capabilities: the lower half of each, then the upper half of each."""
 _CAP_KEPT: Final = (0, 1, 2, 3, 4, 5, 23, 24)
-"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for files; KILL, SYS_NICE, SYS_RESOURCE for our processes."""
+"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for files; KILL, SYS_NICE, SYS_RESOURCE for child processes."""
 _CAP_MAX: Final = 64
 _PACKAGE: Final = Path(__file__).parents[2]
 
@@ -111,7 +111,8 @@ def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
     # In a checkout, some folders of the package are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` adds the current folder, which may hold films; it counts only if it is the running checkout.
+    # ``python -m`` adds the current folder, which may hold films; that folder counts only if it is the running
+    # checkout.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}

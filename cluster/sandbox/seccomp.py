@@ -39,7 +39,7 @@ _CALLS: Final = {
 _CLONE3: Final = 435
 """A filter cannot see the flags of clone3, so the call is reported as missing; the C library then uses clone."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""For each architecture, the position of its numbers in ``_CALLS``, and its number in linux/audit.h."""
+"""The position of each architecture's numbers in ``_CALLS``, and the architecture's number in linux/audit.h."""
 _SECOND_ABI: Final = 1 << 30  #: The lowest number of a call in the x32 ABI
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -65,7 +65,7 @@ _BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, in
     "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
     # TIOCSTI and TIOCLINUX insert input into the terminal of the command.
     "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),
-    # Sets limits of other processes; the kernel kills a process that exceeds a limit of CPU time.
+    # prlimit64 can set limits of other processes; the kernel kills a process that exceeds a limit on CPU time.
     "prlimit64": ((302, 261), _FIRST_ARGUMENT, ((_AT_LEAST, 1),)),
 }
 _SET_MODE_FILTER, _TSYNC = 1, 1

@@ -15,7 +15,7 @@ from ..ray.ray_failures import cause_of
 
 PROTOCOL: Final = "codecfleet-ship"
 ANSWER_S: Final = 30
-"""How long an answer may take; it has up to 2 MiB."""
+"""How long an answer of up to 2 MiB may take."""
 
 
 def shipped_url(address: str, path: str) -> str:
@@ -40,12 +40,12 @@ class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no ty
         return {"name": path, "type": "file", "size": size_bytes, "mtime": version}
 
     def ask(self, method: str, path: str, *arguments: int) -> Any:
-        """Ask the reader of a file."""
+        """Return the answer of a file's reader."""
         host, name, quoted = self._strip_protocol(path).split("/", 2)
         return self.answer(f"{host}/{name}", method, os.fsdecode(unquote_to_bytes("/" + quoted)), *arguments)
 
     def answer(self, address: str, method: str, file: str, *arguments: int) -> Any:
-        """Ask the reader at ``address``."""
+        """Return the answer of the reader at ``address``."""
         cluster, _, name = address.partition("/")
         join_from_child(cluster)
         try:

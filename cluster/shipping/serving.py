@@ -60,6 +60,6 @@ def serve_files(client: str) -> Any:
         reader = make_actor(FileReader, options)
         answer_of(reader.__ray_ready__.remote(), _START_S)
     except Exception as error:  # Ray raises errors of many kinds
-        message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
+        message = f"the process that reads this machine's files for other machines did not start: {first_line(error)}"
         raise FleetUnavailable(message, "Check `ray status`, or put the input where every node can read it.") from error
     return reader

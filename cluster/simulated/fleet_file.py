@@ -44,7 +44,10 @@ class Virtualization(StrEnum):
 
 
 class VgpuEntry(Strict):
-    """A vGPU on the GPU of a host. A type that our tables do not have needs an id and a frame buffer size."""
+    """A vGPU on the GPU of a host.
+
+    A type that ``configs/hardware.toml`` does not have needs an id and a frame buffer size.
+    """
 
     instance: Annotated[int, Field(ge=0)]
     type_name: str
@@ -91,7 +94,7 @@ class MachineEntry(Strict):
 
 
 class NodeEntry(MachineEntry):
-    """A number of equal machines; ``{n}`` in the name stands for a machine's number, which begins with ``first``."""
+    """A number of equal machines; ``{n}`` in the name becomes each machine's number, from ``first`` on."""
 
     name: str
     count: Count = 1

@@ -13,17 +13,17 @@ from typing import Final
 from ...errors import UsageError, redacted
 
 _PACKAGE: Final = Path(__file__).absolute().parents[2]
-MARK: Final = "codecfleet"  #: The key in the metadata of our jobs whose value is the command
+MARK: Final = "codecfleet"  #: The key of the command in a job's metadata
 
 
 def new_job_id() -> str:
-    """Return a name for a job, which is thus known before the job is submitted."""
+    """Return a new job's name, which is known before the job is submitted."""
     return f"codecfleet-{secrets.token_hex(6)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command for a cluster; everyone who can connect to the cluster can see it."""
+    """A command for a cluster; everyone who can connect to the cluster can see the command."""
 
     arguments: tuple[str, ...]  #: arguments for codecfleet, from the command's name on
     folder: str  #: the working directory, used if the node that runs the job has it

@@ -21,7 +21,7 @@ _MS_PER_S: Final = 1000
 
 
 def named_job_server(named: str | None) -> str | None:
-    """Return the named address or, if none is named, the address that Ray's own commands use; None if there is none."""
+    """Return the named address, otherwise the address that Ray's own commands use; None if neither is set."""
     return named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -54,7 +54,9 @@ class RayJob:
 
 
 class JobServer:
-    """The job server of a cluster, at the address of the cluster's dashboard. Raises UsageError if it is no address.
+    """The job server of a cluster, at the address of the cluster's dashboard.
+
+    Raises UsageError if this is not an address.
 
     Every method may raise FleetUnavailable: the server does not answer, or refuses our token.
     """
@@ -111,7 +113,7 @@ class JobServer:
         raise UsageError(f"{self.address} has no job {job_id}", step)
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask Ray's client, and translate its errors into ours."""
+        """Ask Ray's client, and translate its errors into codecfleet's errors."""
         try:
             return answer_of_server(ask)
         except TokenRefused:

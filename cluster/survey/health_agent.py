@@ -36,7 +36,7 @@ def _children(pids: frozenset[int]) -> Iterator[int]:
     for entry in Path("/proc").iterdir() if pids else ():
         if not entry.name.isdigit():
             continue
-        with suppress(OSError, ValueError, IndexError):  # the process has ended meanwhile
+        with suppress(OSError, ValueError, IndexError):  # the process has ended since the poll began
             fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             if int(fields[_PARENT_FIELD]) in pids:
                 yield int(entry.name)

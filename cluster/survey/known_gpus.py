@@ -1,4 +1,4 @@
-"""This machine's GPUs without a probe: from NVML, and from the tables of what each model can do."""
+"""Finds this machine's GPUs without a probe, from NVML and from the tables of GPU models."""
 
 import os
 from dataclasses import dataclass, replace

@@ -67,7 +67,7 @@ class ChildWorker:
         self._child: Child[WorkerSeat] = Child(process)
 
     async def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Make the process a worker; its answer proves that it can import our code. Raises ChildDied."""
+        """Make the process a worker. An answer proves that the process can import codecfleet. Raises ChildDied."""
         return await self._child.call(Begin(slots, cores))
 
     async def death(self) -> str:
@@ -88,4 +88,4 @@ class ChildWorker:
         return await self._child.call(AskHeartbeat(term))
 
     def end(self) -> None:
-        self._child.kill("it was ended by request")
+        self._child.kill("it was ended on request")

@@ -47,7 +47,7 @@ def main() -> None:
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the user's process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    import_module(_USUAL_WORK)  # saves time later, because the job is still being planned
+    import_module(_USUAL_WORK)  # this saves time later: the process would otherwise idle while the job is planned
     os.nice(_NICENESS)
     with suppress(OSError):  # /proc may not exist
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")

@@ -37,7 +37,7 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """A worker process, which Ray calls in several event loops; the worker's host runs in a loop of its own.
+    """A worker process, which Ray calls in several event loops; the worker's host runs in a separate loop.
 
     Args:
         slots: how many tasks the process runs at the same time.
@@ -45,7 +45,7 @@ class RayWorker:
         device: the GPU to use, by its name on the machine; "" for the GPU that Ray assigned to this process.
         part: which slice to use, if the GPU has several.
         counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
-        avoided: the machine's quarantined devices; the process does not use such a device.
+        avoided: the machine's quarantined devices; the process uses none of them.
         dla: the number of the DLA on which this process runs networks.
         cores: how many cores are reserved for the process.
         term: the term of the supervisor that starts the process.

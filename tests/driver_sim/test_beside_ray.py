@@ -29,7 +29,7 @@ def test_a_short_job_is_software_alone(clip: Path, tmp_path: Path) -> None:
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264")
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"software"}
-    assert report["gpu_refusal"] == "the CPU finishes it before a GPU's worker process starts"
+    assert report["gpu_refusal"] == "the CPU finishes the job before a GPU's worker process starts"
     assert sha256(tmp_path / "auto.mp4") == in_software(clip, tmp_path)
 
 

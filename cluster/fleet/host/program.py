@@ -18,7 +18,8 @@ WORKER: Final = "codecfleet.cluster.worker.program"
 def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
     """Start this machine's workers, which load while this process loads.
 
-    Return a function that returns these workers, and then new ones, one per call; None if work has to wait for Ray.
+    Return a function that returns one worker per call: first these, then new workers. Return None if work must wait for
+    Ray.
     """
     if dlas or not may_begin_without_ray(address):
         return None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
-    """Serve ``pool`` to the fleet that started this process, until that fleet closes it or dies."""
+    """Serve ``pool`` to the fleet that started this process, until that fleet closes the pool or dies."""
     end_with_ray(lambda: pool.lost)
     try:
         await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()
@@ -41,9 +41,9 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until told to end.
+    """Serve as the user's warm fleet until asked to end.
 
-    If a warm fleet of this code already runs, only tell ``starter`` which process it is.
+    If a warm fleet of this code already runs, only report its process to ``starter``.
     """
     name = code_name()
     try:

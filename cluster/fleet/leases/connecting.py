@@ -80,7 +80,7 @@ PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ground of a pool on an open connection; only a private Ray uses ``slots``.
+    """Return the ``Ground`` of a pool on an open connection; only a private Ray uses ``slots``.
 
     The connection stays open when the pool closes.
     """
@@ -95,7 +95,7 @@ def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> 
 async def _reach_here(
     slots: int | None, connect: "Callable[[], Awaitable[Connection]]", start_process: Callable[[], StartedProcess]
 ) -> Ground:
-    """Return the ground of a pool on this machine.
+    """Return the ``Ground`` of a pool on this machine.
 
     CPU workers are child processes. Ray starts only if GPU workers would save time.
     """

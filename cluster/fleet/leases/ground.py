@@ -1,4 +1,4 @@
-"""Describes what a pool connects to: a supervisor, and properties of the machines that it manages."""
+"""Describes a pool's connection: a supervisor, and properties of the supervisor's machines."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ async def _release_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """A connected supervisor, and what a pool needs to know about the supervisor's machines."""
+    """A connected supervisor, and facts about its machines."""
 
     supervisor: SupervisorClient  # the pool opens and closes the supervisor
-    eager: int = 0  # how many slots get permanent workers at once; with 0, workers start with the first job
+    eager: int = 0  # how many slots get permanent workers immediately; if 0, workers start with the first job
     is_alone: bool = False  # no other client has workers on these machines
     late: LateRay | None = None  # a private Ray that starts with the first long job; None if Ray already runs
     notes: Callable[[], tuple[str, ...]] = tuple  # returns lines for every job's report

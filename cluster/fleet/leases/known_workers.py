@@ -28,7 +28,7 @@ from ..run import Doubt
 from .leases import Lose, keep
 
 REPEATED: Final = 16
-"""How many of the last faults each report repeats, since a report may be lost. The supervisor counts each fault
+"""How many of the latest faults each report repeats, because reports may be lost. The supervisor counts each fault
 once."""
 PROGRESS_ANSWER_S: Final = 1.0
 """How long a worker may take to report the progress of its work."""
@@ -90,7 +90,7 @@ class KnownWorkers:
         keep(self._hung, worker, value=reason)
 
     def leaves(self, worker: WorkerId) -> None:
-        """Note that a worker's node was announced to end; Ray takes no announcement back."""
+        """Note that the end of a worker's node was announced; Ray never withdraws an announcement."""
         keep(self._leaving, worker, value=None)
 
     def ran_out_of_memory(self, worker: WorkerId) -> None:

@@ -1,4 +1,4 @@
-"""Starts this machine's private Ray, which GPU workers need, with the first job that is long enough to profit."""
+"""Starts this machine's private Ray, which GPU workers need, with the first job that is long enough for a GPU."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RAY_S: Final = 5.0
 """How long Ray and the first GPU worker take to start while other work runs."""
-SOONER: Final = "the CPU finishes it before a GPU's worker process starts"
+SOONER: Final = "the CPU finishes the job before a GPU's worker process starts"
 """Why a short job uses no GPU."""
 
 
@@ -49,7 +49,7 @@ class LateRay:
         return () if self._connection is None else self._connection.notes
 
     def bounded(self, demand: Demand) -> Demand:
-        """Return a demand; once a job is long enough for GPUs, demands are no longer limited to software."""
+        """Return a demand, limited to software until a job has been long enough for GPUs."""
         self._is_wanted = self._is_wanted or self._wants_ray(demand)
         return self.followed(demand)
 
@@ -58,7 +58,7 @@ class LateRay:
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
-        """Return what ``bounded`` would return, without lifting the limit for later demands."""
+        """Return the result of ``bounded``, but keep the limit for later demands."""
         return demand if self._is_wanted or self._wants_ray(demand) else self._in_software(demand)
 
     def _wants_ray(self, demand: Demand) -> bool:

@@ -25,13 +25,13 @@ from .known_workers import KnownWorkers
 from .leases import Leases
 
 PROBE_QUESTIONS = 6
-"""How many times a preview is requested while GPUs are probed; the supervisor holds each call for 10 s."""
+"""How many times a preview is requested while GPUs are probed; the supervisor keeps each call open for up to 10 s."""
 DEPARTURE_S = 0.5
 """How long to wait for the supervisor to record that this client leaves."""
 ANSWER_S = 15.0
 """How long an answer may take; a supervisor needs seconds to restart."""
 RENEW_S = 1.0
-"""How long the supervisor may hold a report while nothing changes."""
+"""How long the supervisor may wait before it answers a report while nothing changes."""
 COALESCE_S = 0.005
 """How long changes are collected before a report, multiplied by the number of reported jobs, since long reports cost
 more to read."""
@@ -100,12 +100,12 @@ class LeaseClient:
         self.files_address = self.supervisor.files_address(str(self._name))
 
     async def depart(self) -> None:
-        """Tell the supervisor that this client leaves; otherwise it would wait until a report is overdue."""
+        """Tell the supervisor, which would otherwise wait for an overdue report, that this client leaves."""
         with suppress(Exception):
             await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
 
     async def leave(self) -> None:
-        """Disconnect, and release the ground."""
+        """Disconnect, and release ``ground``."""
         try:
             await self.supervisor.close()
         finally:
@@ -143,7 +143,8 @@ class LeaseClient:
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
                 # The supervisor answers a pending call when a newer call arrives, so at most one call is pending for
-                # long. It can send urgent news only to a pending call, so if none is left, the next call follows soon.
+                # long. It can send urgent news only as the answer to a pending call, so if no call is pending, the next
+                # call follows soon.
                 await asyncio.sleep(COALESCE_S * (max(1, self._jobs) if calls else 1))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)

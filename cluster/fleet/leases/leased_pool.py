@@ -229,7 +229,7 @@ class LeasedPool(Pool):
         self._state.changed.set()
 
     def _leave_nodes(self, grants: Grants) -> None:
-        """Fail work that cannot finish before its node ends; the job then submits it again."""
+        """Fail work that cannot finish before its node ends; the job then submits the work again."""
         for worker, left_s in grants.leaving.items():
             self.client.workers.leaves(worker)
             for task in self._times.doomed(self._leases.running_on(worker), left_s, time.monotonic()):
@@ -346,7 +346,7 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # also tells the worker that the outcome arrived; its other work is lost
+                handle.end()  # also confirms the outcome; other work in the worker is lost
                 self._lose(worker, outcome.error.message, broken=True)
                 return
         except Exception as error:  # noqa: BLE001 - ``classify`` handles every error of Ray

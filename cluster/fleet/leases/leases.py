@@ -135,13 +135,13 @@ class Leases:
         if work is None:
             return []
         self._jobs[work.job].running.pop(task, None)
-        # Each worker has a limit on tasks that run alone, which all jobs share.
+        # All jobs share each worker's limit on tasks that run alone.
         return [
             effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
         ]
 
     def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
-        """Record that a worker is gone, or ``broken`` and about to end; its work and slots are lost."""
+        """Record that a worker is gone, or ``broken`` and about to end; the worker's tasks and slots are lost."""
         effects: list[Effect] = []
         # The supervisor may grant slots of the dead worker again before it learns of the death.
         keep(self._dead, worker, value=None)
@@ -228,7 +228,7 @@ end. Meanwhile a heartbeat reports the refusal to the supervisor, which then gra
 MARGIN_S: Final = 3.0
 """How long before the end of a node the supervisor ends the node's workers."""
 LONGEST_KEPT: Final = 0.9
-"""With each shorter task of a job, the longest known time shrinks by this factor, because times vary."""
+"""The factor by which each shorter task of a job reduces the longest known time, because times vary."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,7 +239,7 @@ class PendingWork:
     packed: bytes  # the pickled work
     blobs: tuple[Any, ...]  # references to the work's blobs
     run: WorkRun[Any]  # the run that the submitter awaits
-    task: int = -1  # the work's number in ``Leases``; it changes after each refused encoder session
+    task: int = -1  # the work's number in ``Leases``, which changes after each refused encoder session
     refusals: int = 0  # how many times an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:

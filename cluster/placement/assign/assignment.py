@@ -1,4 +1,4 @@
-"""Where every job's segments run: one pure, deterministic function. docs/placement.md explains the rules.
+"""Decides where every job's segments run, in one pure, deterministic function. docs/placement.md explains the rules.
 
 Jobs of lower priority get the capacity that jobs of higher priority leave. Within a priority, each job gets a first
 session; each further session goes to the job with the smallest weighted share of its busiest engine (dominant resource
@@ -34,8 +34,9 @@ def place(
 ) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.
 
-    Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
-    ``in_full`` also lists, for each job, the devices that are busy or not needed; a large cluster has thousands.
+    Job names are unique. The order of demands and nodes does not matter, but the order of a node's equal devices does.
+    ``in_full`` also lists, for each job, the devices that are busy or not needed, which are thousands in a large
+    cluster.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -53,7 +54,8 @@ def place(
 
 
 def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
-    known: dict[Options, dict[tuple[int, int], Lane]] = {}  # by option and number of sessions; equal jobs share them
+    # lanes by option and number of sessions, which equal jobs share
+    known: dict[Options, dict[tuple[int, int], Lane]] = {}
     for claim in claims:
         job, lanes = claim.demand.job, known.setdefault(claim.options, {}) if claim.given else {}
         for given in sorted(claim.given.items()):
@@ -63,7 +65,7 @@ def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
 
 
 def _lane(claim: Claim, index: int, sessions: int, ledger: Ledger) -> Lane:
-    """Return a claim's lane with this many sessions, at the sessions' speed beside all other sessions."""
+    """Return a claim's lane with this many sessions, whose speed takes all other sessions into account."""
     site, recipe, _, _ = claim.options.found[index]
     return Lane(
         job=claim.demand.job,
@@ -133,7 +135,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job is on no device at all: for each device, the reason against the first encoder kind."""
+        """Return why a job could not be placed: for each device, why it cannot use the first encoder kind."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:
@@ -147,7 +149,7 @@ class _Refusals:
             by_reason.setdefault(reason, []).append(site.device.device)
             if site.is_processor:
                 of_processors.add(reason)
-        # A GPU's reason is more useful than a processor's.
+        # A reason about a GPU is more useful than a reason about a processor.
         weighed = sorted(by_reason, key=of_processors.__contains__)
         too_large = self._why_too_large([option for options in choices for option in options.found])
         has_gpu = any(not site.is_processor for site in self._ledger.sites)

@@ -1,4 +1,4 @@
-"""Gives sessions to the demands of one priority: one session each first, then by weighted fair shares."""
+"""Gives sessions to the demands of one priority: first one session each, then more by weighted fair shares."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -116,11 +116,12 @@ class Fill:
         return False
 
     def _path(self, claim: Claim, refused: set[tuple[Claim, Claim | None]]) -> list[Claim]:
-        """Return the shortest chain of claims in which each can take the next one's place and the last can move away.
+        """Return the shortest chain of claims in which each claim can take the next claim's place.
 
-        Return [] if there is none. The chain is an augmenting path (C. Berge, Two theorems in graph theory, 1957).
-        Only a trial move shows whether a claim fits in another one's place. ``refused`` has the moves that failed:
-        (claim, claim to replace), or (claim, None) if the last claim found no free place.
+        The last claim can move to a free place. Return [] if there is no such chain. The chain is an augmenting path
+        (C. Berge, Two theorems in graph theory, 1957). Only a trial move shows whether a claim fits in another claim's
+        place. ``refused`` has the moves that failed: (claim, claim to replace), or (claim, None) if the last claim
+        found no free place.
         """
         found, visited = {claim}, set[int]()
         reached = deque([[claim]])
@@ -132,7 +133,7 @@ class Fill:
                 if len(here) == len(holders):
                     visited.add(order)
                 for other in here:
-                    # A claim with the same options has nowhere else to go either.
+                    # A claim with the same options can move only to the same places.
                     if other in found or other.options is path[-1].options:
                         continue
                     found.add(other)
@@ -156,7 +157,10 @@ class Fill:
         return self._rooms[state]
 
     def _move(self, path: Sequence[Claim]) -> tuple[Claim, Claim | None] | None:
-        """Move each claim to the next claim's place, and the last elsewhere; or undo it, and return the pair."""
+        """Move each claim to the next claim's place, and the last claim elsewhere.
+
+        If a move fails, undo all, and return this move.
+        """
         before = [next(iter(claim.given), None) for claim in path]
         for claim, after in zip_longest(path, path[1:]):
             place = None if after is None else self._leave(after)
@@ -223,7 +227,7 @@ class Fill:
 def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:
     """Return the most frames a second that ``wanted`` sessions could give, and the speed of the fastest session.
 
-    The fastest devices are filled first, each with as many sessions as it takes; (0, 0) without room.
+    The fastest devices are filled first, each with all sessions that fit. Return (0, 0) if no session fits.
     """
     left, fps, fastest, cores = wanted, 0.0, 0.0, dict[int, float]()
     for site, recipe, _, _ in by_speed:
@@ -244,8 +248,8 @@ def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledg
 def _useful_sessions(wanted: int, segments: Sequence[int], options: Options, ledger: Ledger) -> int:
     """Return how many of ``wanted`` GPU sessions open early enough to get one of the ``segments``; at least 1.
 
-    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
-    short job cannot use many. ``segments`` has the frames of each segment.
+    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, for any number of GPUs), so a short
+    job cannot use many sessions. ``segments`` has the frames of each segment.
     """
     times = ledger.hardware.sessions
     hosts = {option.site.host.index: option.site.host.device_sessions for option in options.found}

@@ -18,7 +18,10 @@ _IDLE = {engine.name: 0.0 for engine in MEDIA_ENGINES}
 
 @dataclass(slots=True)
 class _Caps:
-    """The cap on encoder sessions of a device, one GPU's slices or a machine; ``refusal`` says that it is reached."""
+    """The cap on encoder sessions of a device, one GPU's slices or a machine.
+
+    ``refusal`` says that the cap is reached.
+    """
 
     refusal: str
     most: int | None
@@ -39,10 +42,10 @@ class Host:
     cores_used: float = 0.0
     memory_used: int = 0
     device_sessions: int = 0  # sessions on the node's GPUs, whose drivers open sessions one after the other
-    changes: int = 0  # how often something was reserved or released on the node
+    changes: int = 0  # how many times resources were reserved or released on the node
 
     def room_for(self, session_bytes: int) -> int | None:
-        """Return how many more sessions of this size fit into the memory; None for any number.
+        """Return how many more sessions of this size fit into the memory; None if any number fits.
 
         A single session may use the reserve too.
         """
@@ -92,7 +95,7 @@ class Ledger:
         self._totals = {engine.name: total for engine, total in totals.items()}
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
-        """Return why no more session fits, as a sentence without a full stop; "" if one fits."""
+        """Return why no more session fits, as a sentence without a full stop; "" if a session fits."""
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"
@@ -187,7 +190,7 @@ class Ledger:
         return recipe.fps * min([1.0, *parts])
 
     def share_of(self, recipe: Recipe) -> float:
-        """Return the fraction of an engine kind in the whole fleet that a session takes; the largest of all kinds."""
+        """Return the largest fraction of the fleet's engines of one kind that a session takes."""
         cores = self._totals[_CPU]
         share = recipe.cores / cores if cores else 0.0
         for use in recipe.engines:

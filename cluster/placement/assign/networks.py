@@ -13,13 +13,13 @@ from .fill import sessions_wanted
 from .options import node_refusal
 
 SESSIONS_PER_DLA = 2
-"""Segments at a time on a DLA: one is decoded while the network runs on the other."""
+"""How many segments run at a time on a DLA: one is decoded while the network processes the other."""
 CORES_PER_SESSION = 1.0
 """The cores that decode, scale and normalise one session's pictures."""
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
-    """Return the DLAs of each job, or why it has none; a job's sessions are spread over all its DLAs.
+    """Return the DLAs of each job, or why the job has none; a job's sessions are spread over all its DLAs.
 
     Within a priority, each session goes to the job with the smallest weighted number of sessions.
     """
@@ -49,13 +49,13 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
 
 
 def no_dla_for(demand: Demand, inventory: Inventory) -> str:
-    """Return why no machine has a DLA that suits a job, in whatever state; "" if one has."""
+    """Return why no machine has a DLA that suits a job; "" if there is one, whatever its state."""
     numbers = {dla_number(dla) for node in inventory.nodes for dla in node.dlas}
     if not numbers:
         return "no machine has a DLA"
     wanted = set(demand.dlas or numbers)
     missing = " or ".join(map(str, sorted(wanted)))
-    return "" if numbers & wanted else f"no machine has DLA {missing}: they are counted from 0"
+    return "" if numbers & wanted else f"no machine has DLA {missing}: DLAs are counted from 0"
 
 
 @dataclass(slots=True)

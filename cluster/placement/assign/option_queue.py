@@ -16,7 +16,7 @@ _BESIDE_GPU = 1 << 30  # larger than any number of sessions
 _EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
-"""Gain, load, crowd and position of the best option of a host, as in ``OptionQueue``, and the host's changes."""
+"""The best option of a host (step of gain, load, open GPU sessions, position), and the number of the host's changes."""
 
 
 class PlacementOption(NamedTuple):
@@ -33,12 +33,12 @@ class OptionQueue:
 
     The first of these criteria that differs decides:
     1. nodes of last resort come last;
-    2. the largest gain in frames a second, in steps of a quarter, because rates are no more exact;
+    2. the largest gain in frames a second, in steps of a quarter, because rates are not exact;
     3. the least loaded engines, or cores if they encode;
-    4. a host without a GPU, which keeps GPUs free for what only they can do;
+    4. a host without a GPU, which keeps GPUs free for work that only they can do;
     5. the host with the fewest open GPU sessions;
     6. a whole GPU before a share, whose engines others may use;
-    7. cores with a GPU that decodes for them before cores without one;
+    7. cores with a GPU that decodes for them before other cores;
     8. the inventory's order, so that few GPUs of a host are opened if cores are short.
 
     A session changes only the options of its own host, and only for the worse. So hosts wait in a heap, ordered by the

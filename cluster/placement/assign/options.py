@@ -33,7 +33,7 @@ class Options:
     """Every open route of equal demands, with one encoder kind for each track.
 
     Most demands can choose among several encoder kinds, so values that are needed only for the chosen kind are computed
-    on use.
+    only when they are used.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:
@@ -60,7 +60,7 @@ class Options:
 
     @cached_property
     def at(self) -> dict[int, list[int]]:
-        """The indices of the options of each site, by the site's order."""
+        """The indices of each site's options; the keys are the sites' positions in the inventory."""
         found: dict[int, list[int]] = {}
         for index, option in enumerate(self.found):
             found.setdefault(option.site.order, []).append(index)
@@ -109,7 +109,7 @@ class Catalogue:
             members = classes.get(key) or classes.setdefault(key, SiteClass(refusal, rank))
             members.sites.append(site)
         self._classes = list(classes.values())
-        # One device for each kind of NVENC, in whatever state.
+        # One device for each kind of NVENC, whatever its state.
         samples = {key[0]: members.sites[0] for key, members in classes.items()}
         self._encoding = [site for site in samples.values() if site.device.engines.get(Engine.NVENC, 0) > 0]
         found = {nvenc_kind(site.device) for site in self._encoding}
@@ -160,7 +160,7 @@ class Catalogue:
     def _recipes_of(self, stages: SessionStages, site: Site) -> Recipes:
         host, pyav = site.host, stages.demand.pyav
         if not makes_alike(pyav, host.node.pyav):
-            return f"its node has PyAV {host.node.pyav}, and the job's bytes are made with {pyav}"
+            return f"its node has PyAV {host.node.pyav}, but the job needs {pyav}"
         rates, policy, cores = self._rates, self._policy, host.cores or 0.0
         request = RecipeRequest(stages, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores)
         recipes = request.recipes()

@@ -62,7 +62,7 @@ class Recipe:
 
 
 Recipes = tuple[Recipe, ...] | str
-"""Fastest first; or why no route is open."""
+"""The recipes of open routes, fastest first; or why no route is open."""
 
 
 def nvenc_kind(device: Device) -> EncoderKind:
@@ -72,7 +72,7 @@ def nvenc_kind(device: Device) -> EncoderKind:
 
 @dataclass(frozen=True, slots=True)
 class SessionStages:
-    """The stages of one session of a demand with these encoder kinds, wherever it runs."""
+    """The stages of one session of a demand with these encoder kinds, on any device."""
 
     demand: Demand
     kinds: Kinds
@@ -123,10 +123,10 @@ class RecipeRequest:
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why decoding for the cores is not worth a GPU; "" if ``hybrid`` is worth one.
+        """Return why a GPU is not worth using if it only decodes; "" if it is worth using.
 
-        Documented rates decide until the hybrid has been measured. Otherwise measurements of cores would send work back
-        and forth.
+        ``hybrid`` decodes on the GPU and encodes on the cores. Documented rates decide until this has been measured,
+        because a comparison with measured rates of the cores alone would send work back and forth.
         """
         cores = beside(self.processor, self.device.name)
         is_measured = all(measured_core_fps(self.rates, cores, stage) > 0 for stage in self.stages.encodes)
@@ -154,7 +154,7 @@ class RecipeRequest:
         for rendition, kind in zip(self.stages.demand.renditions, self.stages.kinds, strict=True):
             case, name = rendition.case, kind.implementation
             tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
-            # An engine is not refused only because a trial is missing.
+            # A missing trial is no reason to refuse an engine.
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self.recipe(Engine.CPU)

@@ -9,12 +9,12 @@ from .inventory import Device, Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntCap:
-    """How many sessions to try: at times one more than were open at the last refusal."""
+    """How many sessions to try: those open at the last refusal and, from time to time, one more."""
 
     sessions: int
     refused_at: int  # how many sessions were open at the last refusal
     retry_at_s: float
-    wait_s: float  # the wait before that retry; doubles with each further refusal at the same number
+    wait_s: float  # the wait before ``retry_at_s``, which doubles with each further refusal at the same number
 
 
 KnownCaps = Mapping[str, LearntCap]
@@ -24,7 +24,7 @@ RETRY_MAX_S: Final = 3600.0
 
 
 def record_cap(caps: KnownCaps, name: str, refused_at: int, now_s: float) -> KnownCaps:
-    """Return the caps after a device or node refused another session while ``refused_at`` were open.
+    """Return the caps after a device or node refused another session while ``refused_at`` sessions were open.
 
     A refusal while no session was open has another cause.
     """
@@ -41,7 +41,7 @@ def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCa
 
 
 def record_open(caps: KnownCaps, working: Mapping[str, int]) -> KnownCaps:
-    """Return the caps that the working sessions do not exceed (a new driver, or other programs, may free sessions)."""
+    """Return the caps that are still right: those that the number of working sessions does not exceed."""
     return {name: cap for name, cap in caps.items() if cap.refused_at >= working.get(name, 0)}
 
 
@@ -55,7 +55,7 @@ def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
 
 
 def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
-    """Return the inventory with learnt caps in place of documented ones."""
+    """Return the inventory with learnt caps in place of documented caps."""
     if not caps:
         return inventory
     nodes = (

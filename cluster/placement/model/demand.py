@@ -73,7 +73,7 @@ class Demand:
     priority: int = 0  # higher goes first
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # the most segments that run at a time
-    pyav: str = ""  # the version of codecfleet that the job's bytes need; "" for any
+    pyav: str = ""  # the version of PyAV that the job's workers need; "" for any
     # The job is due this many seconds after it is first seen; None without a due time.
     finish_within_s: Fraction | None = None
     title: str = ""  # the displayed name of the job's input; "" without one

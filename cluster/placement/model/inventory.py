@@ -23,17 +23,18 @@ class DeviceState(Enum):
 class Device:
     """One device of any kind."""
 
-    device: str  # unique: the UUID if it is stable, otherwise node and PCI bus id; ``<node>/cpu``; the station of a DLA
+    # unique: a GPU's UUID if it is stable, otherwise node and PCI bus id; a processor's ``<node>/cpu``; a DLA's station
+    device: str
     node: NodeId
     kind: DeviceKind
     name: str
-    engines: dict[Engine, int]  # counts by kind; {CPU: cores} for a processor
+    engines: dict[Engine, int]  # engine counts by kind; {CPU: cores} for a processor
     trials: tuple[Trial, ...] = ()  # trials, shared by equal devices; without trials the device's engines are unknown
     architecture: str = ""
     driver: str = ""  # the driver's version, or only its branch
     max_video_clock_mhz: int | None = None
     free_memory_bytes: int | None = None  # memory that sessions may use
-    encoder_sessions_max: int | None = None  # learnt from a refusal, or documented; None if unknown
+    encoder_sessions_max: int | None = None  # the cap, learnt from a refusal or documented; None if unknown
     parent: str = ""  # the GPU of a MIG slice; the GPU's caps count all its slices together
     # The fraction of a physical engine: below 1 on a vGPU, and for compute instances that share engines.
     share: float = 1.0
@@ -45,7 +46,7 @@ class Device:
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
     no_kernels: str = ""  # why the device itself cannot scale and convert pictures; "" if it can, as far as known
-    untried: str = ""  # why no codec could be tried on the device; "" if one could
+    untried: str = ""  # why no codec could be tried on the device; "" if a codec could be tried
     compatibility: Grade = Grade.UNKNOWN  # the worst verdict about the CUDA driver and the software that uses it
     hosts_vgpus: bool = False  # the device hosts vGPUs: its engines belong to the guests, so it is not counted
 
@@ -87,7 +88,7 @@ class Node:
     pyav: str = ""  # PyAV's version, "" if unknown
     release: str = ""  # codecfleet's version, "" if unknown
     machine_uuid: str = ""  # a virtual machine's UUID, which the host knows too; "" if it may not be read
-    search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None if the node's own stays
+    search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None if the node's value stays
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
 
     @property

@@ -25,7 +25,7 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job is not on some devices. Without devices: why the job could not be placed at all."""
+    """Why a job is not on the named devices or, if none is named, why the job could not be placed."""
 
     job: str
     reason: str
@@ -38,4 +38,4 @@ class Placement:
     """Where every job's segments run. The same input gives the same placement."""
 
     lanes: tuple[Lane, ...]
-    refusals: tuple[Refusal, ...]  # each job's refusals; the first says why it could not be placed at all
+    refusals: tuple[Refusal, ...]  # each job's refusals; if the job could not be placed, the first refusal says why

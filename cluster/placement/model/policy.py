@@ -36,8 +36,8 @@ class Policy(BaseModel):
     # The share of a GPU that Ray reserves for a worker: above a half, so that no GPU gets two workers; below one, so
     # that other work finds room.
     gpu_share: Part = 0.51
-    # A vGPU's share of the GPU's engines. If 0, the share is what the host reports if the host is in the cluster,
-    # otherwise the share of the vGPU's type.
+    # A vGPU's share of the GPU's engines. If 0, the host's report determines the share or, if the host is not in the
+    # cluster, the vGPU's type.
     vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     engines: frozenset[Engine] = ALL_ENGINES  # that may be used
     preemptible: PreemptibleUse = PreemptibleUse.LAST

@@ -17,7 +17,7 @@ class PlacementPreview:
 
     never: str = ""  # why these machines could not run the job even if idle; "" if they can, or other machines may join
     encoder_kind: EncoderKind | None = None  # the NVENC that would encode the job's tracks; None if software would
-    gpu_refusal: str = ""  # why no GPU would take part; "" without a reason
+    gpu_refusal: str = ""  # why no GPU would take part; "" if a GPU would, or the reason is unknown
     takes_gpu: bool = False
     unknown: str = ""  # why the placement is unknown
     is_probing: bool = False  # whether the placement will be known once all GPUs are probed
@@ -29,8 +29,8 @@ def preview_of(
     """Return where a demand would be placed.
 
     A demand that can choose its encoder is placed beside ``others``, any other demand by itself. A demand that requires
-    NVENC is placed by itself if ``others`` use every NVENC, because the job would wait for one. ``idle`` has all nodes,
-    without any work, or is None if more nodes may join.
+    NVENC is placed by itself if ``others`` use every NVENC, because the job would have to wait for an NVENC. ``idle``
+    has all nodes, without any work, or is None if more nodes may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]

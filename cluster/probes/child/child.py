@@ -126,7 +126,7 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""After this many cases that killed their processes, the machine itself is at fault, and no more cases are tried."""
+"""If this many cases kill their processes, the machine itself counts as faulty, and no more cases are tried."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 
@@ -139,7 +139,7 @@ class CasesOutcome:
     """The results of all cases."""
 
     results: dict[str, Any]  #: the result of each finished case
-    deaths: dict[str, ChildOutcome]  #: for each case during which the child ended, how it ended
+    deaths: dict[str, ChildOutcome]  #: how the child ended, for each case during which it ended
     untried: tuple[str, ...]
     problem: str  #: why cases were not tried; "" if all were tried
 

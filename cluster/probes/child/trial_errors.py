@@ -55,7 +55,7 @@ def fault_of_death(death: ChildOutcome) -> Fault:
 
 
 def is_whole_device(fault: Fault) -> bool:
-    """Whether an encoder's fault means that the device has no encoder at all."""
+    """Whether an encoder's fault means that the device has no encoder."""
     return fault.code in _NO_ENCODER_CODES
 
 

@@ -34,7 +34,8 @@ ATTRIBUTES = {
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
 }
-"""The CU_DEVICE_ATTRIBUTE_* numbers of the compute capability and of features of the memory, under our names."""
+"""The CU_DEVICE_ATTRIBUTE_* numbers of the compute capability and of features of the memory, under codecfleet's
+names."""
 
 
 UNASKED = CudaReport(codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED))
@@ -89,7 +90,7 @@ def _ask_codec_libraries() -> Iterator[Found]:
 
 
 def ask_nvrtc() -> Generator[Found, None, ctypes.CDLL | None]:
-    """Load NVRTC from where ``cuda.core`` would load it to compile our kernels; return NVRTC, or None on failure."""
+    """Load the NVRTC that ``cuda.core`` would load to compile kernels; return NVRTC, or None on failure."""
     yield "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")
@@ -199,7 +200,7 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why NVRTC compiled no kernel, by its return code; None if this NVRTC cannot produce machine code."""
+    """Return why NVRTC compiled no kernel, from its return code; None if this NVRTC cannot produce machine code."""
     said = "produced no machine code" if code is None else f"returned {code}"
     return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 
@@ -247,7 +248,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" for none."""
+    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" without one."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

@@ -88,7 +88,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice on a machine without a compat package; if a folder was configured, it has failed."""
+    """Return the choice on a machine without a compat package, which is a failed choice if a folder was configured."""
     named = compat_folder(environ)
     return (
         DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
@@ -98,7 +98,7 @@ def without_packages(environ: Mapping[str, str]) -> DriverChoice:
 
 
 def needs_newer(system: CudaReport) -> str:
-    """Return in a few words which runtimes are newer than the driver; "" if none is, or the version is unknown."""
+    """Return briefly which runtimes are newer than the driver; "" if none is newer, or the version is unknown."""
     if isinstance(system.cuda_version, Unavailable):
         return ""
     has = version_numbers(system.cuda_version)[:2]
@@ -133,7 +133,7 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
 
 
 def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
-    """Choose the candidate if CUDA starts on every device where it starts now, otherwise the current driver."""
+    """Choose the candidate if CUDA starts on all devices on which it starts now, otherwise the current driver."""
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)

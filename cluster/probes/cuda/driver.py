@@ -55,7 +55,8 @@ def probe_cuda(
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
     """Return which CUDA driver processes on this machine should load: the system's, or that of a compat package.
 
-    A compat package that fits is tried in a child process for up to ``limit_s``. If none fits, no driver is loaded.
+    A compat package that fits is tried in a child process for up to ``limit_s``. If no package fits, no driver is
+    loaded.
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))
@@ -123,7 +124,7 @@ def linker_folders(root: Path) -> tuple[str, ...]:
 
 
 def find_runtimes() -> tuple[RuntimeInUse, ...]:
-    """Return the CUDA runtimes that this Python installation would use, from package metadata; load none of them."""
+    """Return the CUDA runtimes that this Python installation would use, as package metadata lists them."""
     found: list[RuntimeInUse] = []
     for name in _RUNTIME_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):

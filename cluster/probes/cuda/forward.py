@@ -25,7 +25,7 @@ _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
 _SINCE = {"libnvidia-nvvm": (11, 5), "libcudadebugger": (11, 8)}
-"""The CUDA version since which compat packages contain these libraries (CUDA Compatibility 3.2.1)."""
+"""The first CUDA version whose compat packages contain these libraries (CUDA Compatibility 3.2.1)."""
 _NOT_FOR_WORK = ("libcudadebugger",)
 
 

@@ -71,7 +71,7 @@ def library_of(path: str) -> CudaLibrary:
 
 
 def _companions(folder: Path, version: str) -> dict[str, str]:
-    """Return the version of each library by name: ``version`` if the folder has a file of it, otherwise the newest."""
+    """Return the version of each library by name: ``version`` if the folder has it, otherwise the newest."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("lib*.so.*")):
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():

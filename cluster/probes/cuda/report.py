@@ -46,7 +46,8 @@ class ForwardNote:
     """The note in a libcuda about forward compatibility."""
 
     cuda_version: str  # "13.1"
-    drivers: tuple[int, ...] = ()  # accepted branches of the kernel driver; () if the note lists none, as on Orin
+    # accepted branches of the kernel driver; () if the note lists no branches, as on Orin
+    drivers: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()  # kinds of device; NVIDIA does not document the numbers
 
 
@@ -55,7 +56,7 @@ class CudaLibrary:
     """A file that is, or could be, this machine's libcuda."""
 
     path: str
-    version: Maybe[str]  # the driver version in the file name ("580.159.04"); the libcuda.so.1.1 of a Tegra has none
+    version: Maybe[str]  # the driver version in the file name ("580.159.04"); a Tegra's libcuda.so.1.1 has no version
     in_compat_folder: bool  # whether the library is in a folder for compat packages
     note: Maybe[ForwardNote]
     # versions of the libraries in the same folder, by library name
@@ -90,7 +91,7 @@ class CudaDevice:
     context_code: Maybe[int] = NOT_ASKED  # the return code of retaining the device's primary context; 0 is success
     free_bytes: Maybe[int] = NOT_ASKED
     total_bytes: Maybe[int] = NOT_ASKED
-    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the return code of loading a kernel that NVRTC compiled
+    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the driver's return code when it loaded a kernel that NVRTC compiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +131,7 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
     """Return whether a libcuda belongs to a compat package rather than to the driver.
 
     A package from a runfile may be in any folder (CUDA Compatibility 3.2.2). Its libcuda has the note, and is newer
-    than the kernel driver. The note alone decides nothing, because the driver's libcuda has one too (seen with
-    580.159.04).
+    than the kernel driver. The note is not enough, because the driver's libcuda has a note too (seen with 580.159.04).
     """
     if library.in_compat_folder:
         return True

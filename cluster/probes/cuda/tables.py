@@ -84,7 +84,7 @@ CUDA_ERRORS = {int(code): CudaError(int(code), **row) for code, row in _TABLES["
 BRANCH_CUDA = {version_numbers(driver)[0]: cuda for cuda, driver in reversed(TOOLKIT_DRIVERS.items())}
 """The CUDA version of each driver branch."""
 FIRST_COMPATIBLE_NVRTC = (11, 3)
-"""From this CUDA version on, a driver loads code from any NVRTC of the same major version (CUDA Compatibility 2.3)."""
+"""The first CUDA version whose driver loads code from any NVRTC of the same major version (CUDA Compatibility 2.3)."""
 FORWARD_LIMITS = tuple(FeatureLimit(**row) for row in _TABLES["forward_limits"])
 """The features that forward compatibility may lack (CUDA Compatibility 3.3.2, Table 4)."""
 CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]

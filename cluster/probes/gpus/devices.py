@@ -103,7 +103,10 @@ def _probe_devices(nvml: NvmlLike, count: int, sleep: Callable[[float], object])
 
 
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
-    """Return the queries of a device. Without a handle, no query is answered; a vGPU skips meaningless queries."""
+    """Return the queries of a device.
+
+    Without a handle, no query is answered; for a vGPU, meaningless queries are left out.
+    """
     if isinstance(handle, Unavailable):
         questions = DeviceQuestions(nvml, None, lambda _: handle)
         questions.lost = handle.reason
@@ -133,7 +136,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
 def _finish(
     subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
 ) -> DeviceReport:
-    """Query all other values. ``xids``, and ``refused`` (why Xids cannot be watched), are by UUID."""
+    """Query all other values. The keys of ``xids`` and ``refused`` (why Xids cannot be watched) are UUIDs."""
     questions, uuid = subject.questions, subject.uuid
     watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
     mig, whole_gpm = _with_gpm(subject)

@@ -15,8 +15,8 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the most vGPUs of one type on a GPU that has no limit of its own, according to NVIDIA's guide
-# The invented ids of types on GPU instances begin this far after those of time-shared types.
+_MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
+# The distance between the first invented ids of time-shared types and of types on GPU instances.
 _TIME_SHARED_MOST = 50
 
 
@@ -167,7 +167,7 @@ class SoftwareRates(_Frozen):
 
     reference_core: str
     encode_threads: int
-    # by encoder: the speed with presets 1 to 7
+    # each encoder's speed with presets 1 to 7
     encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
     decode: dict[MediaCodec, float]
     ten_bits: float  # the factor by which 10-bit pictures change the speed
@@ -234,7 +234,7 @@ class Hardware(_Frozen):
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return our name and the model for the GPU with this name in NVML; None if unknown.
+        """Return the key in ``gpus``, and the model, of the GPU with this name in NVML; None if unknown.
 
         A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") counts as the GPU in its name.
         """
@@ -249,7 +249,7 @@ class Hardware(_Frozen):
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
-        """Return our name for a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
+        """Return the name of a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
 
         NVML calls both GA100 and GA10x "ampere"; the compute capability tells them apart.
         """

@@ -27,7 +27,10 @@ class OwnUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """A whole GPU, a MIG slice or a vGPU at one poll. A slice has the health, throttling and licence of its GPU."""
+    """The state of a whole GPU, a MIG slice or a vGPU at one poll.
+
+    A slice has the health, throttling and licence of its GPU.
+    """
 
     index: int
     uuid: Maybe[str]
@@ -50,7 +53,7 @@ class DeviceHealth:
 
 _HIDDEN = Unavailable(
     Absence.NOT_FOUND,
-    "the driver lists none of codecfleet's processes, perhaps because they are in another pid namespace",
+    "the driver does not list codecfleet's processes, perhaps because they are in another pid namespace",
 )
 
 

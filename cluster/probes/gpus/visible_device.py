@@ -1,4 +1,4 @@
-"""Limits a worker process to one GPU or slice: that which Ray assigned to it, or one by name.
+"""Limits a worker process to one GPU or slice, which Ray assigned or the caller names.
 
 Ray names a GPU by its index in NVML's order, or by an entry of the node's CUDA_VISIBLE_DEVICES. CUDA's order differs,
 so the process gets a UUID.
@@ -58,7 +58,7 @@ def narrow_to(
 ) -> TakenDevice:
     """Set CUDA_VISIBLE_DEVICES in ``environment`` to the device with this name on the machine, and return the device.
 
-    For a process that may use every GPU, because Ray assigned none. See ``narrow`` for the other arguments.
+    The process may use every GPU, because Ray assigned none. See ``narrow`` for the other arguments.
     """
     gpus = () if nvml is None else shown_gpus(nvml, environment).given
     found = [(part, gpu.trouble) for gpu in gpus for part in gpu.parts if part.identity == device]

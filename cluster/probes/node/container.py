@@ -1,7 +1,7 @@
 """Reports which parts of NVIDIA's driver a container has, and judges known pitfalls.
 
-The codec libraries may load although the container's variables do not request video (seen on an H200), so only a test
-whether they load decides.
+The codec libraries may load although the container's variables do not request video (seen on an H200), so the probe
+tries to load them.
 """
 
 import operator
@@ -94,7 +94,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
 
 
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
-    """Return a verdict for each pitfall; none outside containers.
+    """Return a verdict for each pitfall; outside a container, there are no verdicts.
 
     ``brand`` is the brand of the GPUs in NVML ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
     """
@@ -136,7 +136,7 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagno
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge whether the codec libraries load; the container's capabilities serve as explanation."""
+    """Judge whether the codec libraries load; the container's capabilities only explain the result."""
     if isinstance(cuda.library, Unavailable):
         return
     given = container.capabilities

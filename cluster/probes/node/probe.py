@@ -100,7 +100,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     # A variable, because mypy would infer another type for this call inside NodeReport().
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
-    # No device can be tried without PyNvVideoCodec. The package has a verdict of its own.
+    # No device can be tried without PyNvVideoCodec. The package has a separate verdict.
     can_try = not isinstance(imported, Unavailable) and not isinstance(imported.picked, Unavailable)
     to_try = subjects(found.nvml, cuda_report) if can_try else ()
     codecs = SoftwareTrials((), {}, ())

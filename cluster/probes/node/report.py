@@ -137,11 +137,11 @@ def to_json(report: NodeReport) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> NodeReport:
-    """Return the report in a document. Raises InputUnreadable: it is no report of this schema version."""
+    """Return the report in a document. Raises InputUnreadable: the document is not a report of this schema version."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA_VERSION:
         message = f"this is not a node report of schema {SCHEMA_VERSION}: its schema is {schema}"
-        raise InputUnreadable(message, "Write and read it with the same version of codecfleet.")
+        raise InputUnreadable(message, "Write and read the report with the same version of codecfleet.")
     try:
         return _adapter().validate_python(_with_absences(document))
     except RecursionError:
@@ -149,7 +149,7 @@ def from_json(document: Any) -> NodeReport:
     except ValidationError as error:
         first = error.errors()[0]
         message = f"this node report is damaged at {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    raise InputUnreadable(message, "Take it again with codecfleet doctor --json.")
+    raise InputUnreadable(message, "Make a new report with codecfleet doctor --json.")
 
 
 def _with_absences(document: Any) -> Any:
@@ -170,7 +170,10 @@ def pack(report: NodeReport) -> bytes:
 
 
 def unpack(packed: bytes) -> NodeReport:
-    """Return the report that ``pack`` made. Raises InputUnreadable: it is no report of this schema version."""
+    """Return the report that ``pack`` made.
+
+    Raises InputUnreadable: the bytes are not a report of this schema version.
+    """
     try:
         document = msgpack.unpackb(packed, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):

@@ -23,7 +23,7 @@ from .report import DeviceTrials
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
 MATRICES_MAX = 3
-"""After failures on this many devices of a kind, every case is tried on no further device of the kind."""
+"""If trials fail on this many devices of a kind, the other devices of the kind are not tried with every case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TrialPlan:
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
-    """Return the GPUs, where slices replace GPUs in MIG mode; without NVML, return CUDA's devices."""
+    """Return the GPUs, or their slices in MIG mode; without NVML, return CUDA's devices."""
     if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
     devices = () if isinstance(cuda, Unavailable) else cuda.devices
@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a trial of the kind for one device; it fails if the device's ``own`` trial of the same engine failed."""
+    """Return a trial of the kind for one device, as failed if the device's ``own`` trial of the same engine failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

@@ -1,7 +1,7 @@
 """Calls NVML. The binding raises return codes as exceptions, which become values here.
 
-The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``. The
-NVML API Reference Manual, "nvmlReturn_t", lists the codes.
+Every function gets the library as an argument: the ``pynvml`` module of nvidia-ml-py, or
+``codecfleet.testing.FakeNvml``. The NVML API Reference Manual, "nvmlReturn_t", lists the codes.
 """
 
 import ctypes
@@ -58,7 +58,7 @@ class CodeAnswered(Exception):
 
 
 def absence_of(function: str, code: int) -> Unavailable:
-    """Return the absence that a return code of ``function`` means; never raises."""
+    """Translate a return code of ``function`` into an absence; never raises."""
     found = return_codes().get(code, _UNKNOWN)
     return Unavailable(Absence(found.absence), f"{function} answered {found.name} ({code}): {found.meaning}")
 

@@ -67,7 +67,7 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
 
 
 def watch_events(nvml: NvmlLike, handles: Mapping[str, Any]) -> DeviceWatch:
-    """Watch devices, given as handles by name, while the library stays initialised; never raises."""
+    """Watch devices ({name: handle}) while the library stays initialised; never raises."""
     event_set: Maybe[Any] = ask_named(nvml, "nvmlEventSetCreate")
     if isinstance(event_set, Unavailable):
         return DeviceWatch(nvml, event_set, {}, dict.fromkeys(handles, event_set))

@@ -1,7 +1,8 @@
 """Facts about a GPU that are only displayed, as listed in ``configs/nvml.toml``.
 
 Every device query in 3.3.2 of the vGPU Management SDK guide is in that file or in ``use.py``. Some functions have new
-names in newer drivers (throttle and event reasons, temperature); both names are tried, since a driver may lack either.
+names in newer drivers (throttle and event reasons, temperature); both names are tried, since a driver may lack either
+name.
 """
 
 from collections.abc import Callable
@@ -73,4 +74,4 @@ FACTS = {
     name: (f"nvmlDeviceGet{row['ask']}", _reader(row["read"], row.get("item")), tuple(row.get("with", ())))
     for name, row in read_tables("nvml.toml")["facts"].items()
 }
-"""For each fact, the function, the reader of the answer, and the arguments after the handle."""
+"""The function of each fact, the reader of the answer, and the arguments after the handle."""

@@ -33,7 +33,7 @@ _GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GpmMeasure:
-    """The first samples of a measurement. Call ``finish`` once, which frees the samples."""
+    """The first samples of a measurement. Call ``finish`` once; it frees the samples."""
 
     questions: DeviceQuestions
     _first: dict[int | None, Maybe[Any]]

@@ -1,7 +1,7 @@
 """Queries MIG: a GPU's slices and their engines, and its profiles ("Multi Instance GPU Management").
 
-The name of a slice does not tell its engines: an A100's 1g.5gb has no decoder. Only the profiles tell the engine counts
-of the whole GPU.
+A slice's name does not show which engines the slice has: an A100's 1g.5gb has no decoder. Only the profiles state the
+engine counts of the whole GPU.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
 def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]:
     """Return the engines of the whole GPU, which are those of its largest profile; () if there are no profiles.
 
-    The largest profile has the most memory and, among equals, the most engines.
+    The largest profile has the most memory or, if memory is equal, the most engines.
     """
     ranked = sorted(profiles, key=lambda profile: (profile.memory_bytes, sum(count.count for count in profile.engines)))
     return ranked[-1].engines if ranked else ()

@@ -80,14 +80,14 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
-        # A device may lack a list of processes. But a list that could not be read must not count as empty.
+        # Some devices have no list of processes. But a list that could not be read must not count as empty.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples = questions.ask("nvmlDeviceGetProcessUtilization", since_us, read=read_samples)
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = {}  # the processes are known, but their use is not
+        samples = {}  # the processes are known, but their use of engines is not
     joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
@@ -95,7 +95,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 
 
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # The name has a version, because an old driver raises another error for the name without one.
+    # The function's name has a version, because an old driver raises another error for the name without a version.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
     if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)

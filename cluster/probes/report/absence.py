@@ -1,4 +1,4 @@
-"""Stands for a missing value, with the reason."""
+"""Represents missing values, each with the reason."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -15,7 +15,7 @@ class Route(Enum):
     _value_: str
     decoder: Engine
     encoder: Engine
-    why: str  # a lane's reason, in which {} stand for the decoded codec and the encoders, or for the DLA's number
+    why: str  # a lane's reason; {} are replaced by the decoded codec and the encoders, or by the DLA's number
 
     GPU = (
         *("gpu", Engine.NVDEC, Engine.NVENC),
@@ -118,5 +118,5 @@ class DeviceKind(_Row, Enum):
 
 
 SEATS: Final = {kind.seat: kind for kind in DeviceKind if kind.value == kind.seat}
-"""For each seat, the kind of the same name."""
+"""The kind of device after which each seat is named."""
 _SEATS: Final = {route: kind.seat for kind in DeviceKind for route in kind.routes}

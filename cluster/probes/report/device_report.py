@@ -145,7 +145,8 @@ class DeviceReport:
     index: int
     kind: DeviceKind
     uuid: Maybe[str]
-    uuid_is_stable: bool  # whether the UUID is permanent; a vGPU's is not, so host and PCI bus id identify the vGPU
+    # whether the UUID is permanent; a vGPU's UUID is not, so host and PCI bus id identify the vGPU
+    uuid_is_stable: bool
     pci_bus_id: Maybe[str]
     name: str
     architecture: Maybe[str]

@@ -15,10 +15,10 @@ class Grade(Enum):
 
 
 class Stops(Enum):
-    """Which work on a GPU a verdict rules out."""
+    """The work on a GPU that a verdict rules out."""
 
     NOTHING = "nothing"  #: none
-    KERNELS = "kernels"  #: only kernels: the GPU cannot scale or convert, but NVDEC and NVENC work
+    KERNELS = "kernels"  #: only kernels: the GPU cannot scale or convert pictures, but NVDEC and NVENC work
     CUDA = "CUDA"  #: all work, because every session needs a CUDA context
 
 

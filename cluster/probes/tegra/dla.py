@@ -81,7 +81,7 @@ def _make_context() -> str:
         from cuda.bindings import driver
 
         CudaCalls(driver).enter()
-    except Exception as error:  # noqa: BLE001 - the accelerators are counted anyway
+    except Exception as error:  # noqa: BLE001 - the accelerators are counted without a context
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -100,7 +100,7 @@ def _device(cudla: Any, index: int) -> DlaDevice:
 
 
 def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
-    """Return the report, built from the child process's answers, however the process ended."""
+    """Return the report, built from the child process's answers, even if the process failed."""
     if not outcome.values:
         absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
         return _uncounted(absence, outcome.detail or "it printed nothing")

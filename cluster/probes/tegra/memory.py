@@ -25,7 +25,8 @@ def allocatable_bytes(total_bytes: int, free_bytes: int, *, swap_free_bytes: int
     except the pages that do not fit. The document leaves open what happens if swap space is exactly full; here the
     second rule applies.
     """
-    left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes  # the pages that do not fit
+    # the pages that do not fit into swap space
+    left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes
     found = total_bytes - (device_allocated_bytes if left < 0 else left)
     # The counters are read at different times, so the difference may be out of range.
     return max(0, min(found, total_bytes))
@@ -63,8 +64,8 @@ def device_allocated_from_clients(text: str) -> int | None:
 def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
     """Return how much memory the GPU could allocate, from the files under ``root``; never raises.
 
-    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX, and where no file states how much the GPU has allocated,
-    as on Thor.
+    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX, or if no file states how much the GPU has allocated, as on
+    Thor.
     """
     fields = {} if qnx else read_meminfo(read_file(root / _MEMINFO))
     device, source = fields.get("NvMapMemUsed"), MemorySource.MEMINFO
@@ -77,7 +78,7 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
         )
         return Allocatable(found, source)
     if isinstance(cuda_free_bytes, Unavailable):
-        reason = "no file says what the GPU has allocated, and CUDA did not report how much is free"
+        reason = "no file states how much memory the GPU has allocated, and CUDA did not report how much is free"
         return Unavailable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")
     return Allocatable(cuda_free_bytes, MemorySource.CUDA)
 

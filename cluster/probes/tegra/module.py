@@ -1,7 +1,7 @@
 """Reports which Tegra this machine is, if any, and what the Tegra can do (CUDA for Tegra).
 
-A Tegra is recognised by files of the kernel and of Jetson Linux. An integrated GPU proves nothing, because a DGX Spark
-has one too. Not measured: no Tegra was available.
+A Tegra is recognised by files of the kernel and of Jetson Linux. An integrated GPU is no proof, because a DGX Spark
+also has an integrated GPU. Not measured: no Tegra was available.
 """
 
 import re
@@ -165,7 +165,9 @@ def probe_tegra(
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report a Tegra; on another machine, return why it is none, without running programs. Never raises or hangs.
+    """Report a Tegra.
+
+    On another machine, run no programs, and return why the machine is not a Tegra. Never raises or hangs.
 
     ``root`` contains the machine's files; ``limit_s`` limits each program.
     """

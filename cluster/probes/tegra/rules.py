@@ -30,7 +30,7 @@ class System(Enum):
     """The operating system of a Tegra."""
 
     L4T = "L4T"  #: Jetson Linux
-    EMBEDDED_LINUX = "embedded Linux"  #: others, such as DRIVE OS Linux
+    EMBEDDED_LINUX = "embedded Linux"  #: Linux other than L4T, such as DRIVE OS Linux
     ANDROID = "Android"
     QNX = "QNX"
 
@@ -43,7 +43,7 @@ class TegraFacts:
     system: System
     cuda: Version
     concurrent_managed_access: bool = False
-    host_register_supported: bool | None = None  #: None if CUDA was not queried
+    host_register_supported: bool | None = None  #: the device attribute; None if CUDA was not queried
     safety: bool = False
 
 
@@ -55,7 +55,7 @@ def io_coherency(capability: Capability) -> Rule:
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); the device's ``attribute`` decides if it is known."""
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); if known, the device's ``attribute`` decides."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:

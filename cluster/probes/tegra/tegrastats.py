@@ -52,8 +52,8 @@ _ENGINES = {
 class CoreUse:
     """One processor core."""
 
-    percent: int | None  #: None if the core is off
-    mhz: int | None  #: None if the core is off or no clock is printed
+    percent: int | None  #: the core's use; None if the core is off
+    mhz: int | None  #: the core's clock; None if the core is off or no clock is printed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from ..report.tables import read_tables
 
 TRIAL_WIDTH: Final = 256
 TRIAL_HEIGHT: Final = 160
-"""Larger than the smallest picture of every engine: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's H.264 and
-HEVC."""
+"""Larger than the smallest picture that each engine supports: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's
+H.264 and HEVC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ NVDEC_CASES: Final = tuple(sample for sample in SAMPLES if _may_be_nvdec(sample)
 NVENC_SURFACES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     (chroma, depth): (surface, capability) for chroma, depth, surface, capability in _TABLES["nvenc_surfaces"]
 }
-"""By chroma and depth: the input format of PyNvVideoCodec, and the key in ``GetEncoderCaps`` that allows it ("" if
-always allowed)."""
+"""The input format of PyNvVideoCodec for each chroma and depth, with the key in ``GetEncoderCaps`` that allows the
+format ("" if always allowed)."""
 NVENC_CASES: Final = tuple(BY_NAME[name] for name in _TABLES["nvenc"])
 """The formats that at least one generation of NVENC encodes, the most important first."""

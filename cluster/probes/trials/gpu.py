@@ -40,7 +40,7 @@ _NO_DECODER: Final = Fault(None, "the driver reports no decoder for it on this G
 _NO_FORMAT: Final = Fault(None, "the driver reports that this encoder lacks this sample format")
 _WRONG_FIX: Final = "update the driver; until then, do not use this decoder"
 _TRY_UNTIL: Final = 0.75
-"""After this fraction of the time, a child tries no more frames and only queries capabilities."""
+"""The fraction of the time after which a child tries no more frames, and only queries capabilities."""
 
 
 def trials_of_device(
@@ -198,7 +198,9 @@ def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
     furthest = int(np.abs(pictures[0].astype(np.int32) - expected.astype(np.int32)).max())
     if furthest <= _INEXACT.get(sample.codec, 0):
         return None
-    return Fault(None, f"its picture differs from software's by up to {furthest} per sample", _WRONG_FIX)
+    return Fault(
+        None, f"its picture differs from the software decoder's picture by up to {furthest} per sample", _WRONG_FIX
+    )
 
 
 def _luma(frame: Any, bit_depth: int) -> Luma:
@@ -239,7 +241,7 @@ def try_nvenc(
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
-    """Encode the trial picture and decode it in software; return what is wrong, or ""."""
+    """Encode the trial picture and decode it in software; return the fault, or ""."""
     usecpuinputbuffer = True
     encoder = nvc.CreateEncoder(
         TRIAL_WIDTH, TRIAL_HEIGHT, surface, usecpuinputbuffer, codec=sample.codec.value, gpu_id=0, bf=0
@@ -249,7 +251,7 @@ def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
 
 
 def trial_surface(sample: Sample) -> NDArray[np.uint8]:
-    """Return the trial picture in the input format of NVENC. PyNvVideoCodec does not check its size."""
+    """Return the trial picture in the input format of NVENC. PyNvVideoCodec does not check the picture's size."""
     shift = _CONTAINER_BITS - sample.bit_depth if sample.bit_depth > BYTE_BITS else 0
     grey = np.full((_CHROMA_ROWS[sample.chroma], TRIAL_WIDTH), 1 << (sample.bit_depth - 1), np.uint16)
     samples = np.concatenate([trial_luma(sample.bit_depth), grey]) << np.uint16(shift)

@@ -21,10 +21,10 @@ Luma: TypeAlias = NDArray[np.uint16]
 
 BYTE_BITS: Final = 8
 _DIFFERENCE_MAX: Final = 4.0
-"""The largest allowed mean difference of a lossy picture, in 8-bit steps. The largest measured was 1.3."""
+"""The largest allowed mean difference of a lossy picture, in 8-bit steps. The largest measured difference was 1.3."""
 _DARK, _RANGE = 16, 219
 _TRY_UNTIL: Final = 0.8
-"""After this fraction of the time, a child begins no further case."""
+"""The fraction of the time after which a child begins no further case."""
 _FAST: Final = {
     "libx264": {"preset": "veryfast", "x264-params": "threads=1"},
     "libx265": {"preset": "ultrafast", "x265-params": "pools=1:frame-threads=1:log-level=none"},
@@ -47,7 +47,7 @@ class SoftwareTrials:
     """The results of the trials of software codecs."""
 
     trials: tuple[Trial, ...]
-    streams: Mapping[str, TrialStream]  #: by the name of the sample
+    streams: Mapping[str, TrialStream]  #: bitstreams by the name of the sample
     problems: tuple[str, ...]  #: the cases that could not be tried, each with the reason
 
 

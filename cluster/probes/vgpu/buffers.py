@@ -3,7 +3,7 @@
 Four functions of nvidia-ml-py 13.615 corrupt memory: ``GetVmID`` gets 80 bytes although 128 are claimed, ``GetFbUsage``
 gets four bytes for an ``unsigned long long``, and the two ``GetMetadata`` functions get a structure of fixed size. A
 fifth function, ``GetAccountingPids``, fails if there are no processes. This module calls the five functions through the
-binding's loader. A fake library has no loader.
+binding's loader. A fake library, which has no loader, is used unchanged.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any
 from ..nvml.calls import NvmlLike, read_text
 
 INSUFFICIENT_SIZE = 7
-VM_ID_BYTES = 128  # NVML's limit for an id, with its terminator; our buffer is twice that
+VM_ID_BYTES = 128  # NVML's limit for an id with the terminator; this module's buffer is twice as large
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:

@@ -19,13 +19,13 @@ GUEST_ABSENCES: dict[str, Unavailable] = {
     for reason, names in _TABLES["guest"].items()
     for name in names.split()
 }
-"""Why NVML functions are meaningless on a vGPU, by the name in the guide (guide 3.3.2)."""
+"""Why NVML functions are meaningless on a vGPU; the keys are the functions' names in the guide (3.3.2)."""
 LATER_NAMES: dict[str, str] = {
     f"nvmlDeviceGet{later}": f"nvmlDeviceGet{guide}"
     for guide, names in _TABLES["later_names"].items()
     for later in names.split()
 }
-"""The function in the guide that a newer function replaces, by the name of the newer function."""
+"""The function in the guide that each newer function replaces; the keys are the names of the newer functions."""
 
 
 def guest_absence(function_name: str) -> Unavailable | None:

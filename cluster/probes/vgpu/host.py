@@ -73,7 +73,8 @@ class VgpuHostReport:
     metadata: Maybe[NvmlValues]  # the GPU's metadata, for migration
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
-    # Whether a running vGPU can move: by the vGPU's instance as text, then by the UUID of another GPU of this host.
+    # Whether a running vGPU can move to another GPU of this host. The keys are the vGPU's instance as text, then the
+    # GPU's UUID.
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
@@ -101,7 +102,7 @@ def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return ``hosts`` with the other GPUs to which each host's vGPUs could move; maps are by UUID of the GPU."""
+    """Return ``hosts`` with the other GPUs to which each host's vGPUs could move; the maps' keys are GPU UUIDs."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}

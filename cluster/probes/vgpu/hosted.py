@@ -39,7 +39,7 @@ class HostedVgpu:
     scheduler: Maybe[str]
     share: float | None  # the vGPU's fraction of the GPU's engines; None if unknown
     running: int  # how many vGPUs run on the same GPU, including this vGPU
-    neighbours_decoder_percent: Maybe[int]  # in percent of the whole engines
+    neighbours_decoder_percent: Maybe[int]  # the neighbours' use, in percent of the whole engines
     neighbours_encoder_percent: Maybe[int]
     licensed: Maybe[bool]
 
@@ -57,8 +57,8 @@ class HostedVgpu:
 def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
     """Return a guest's vGPU as the host sees it; None if the host is not among ``hosts``.
 
-    ``uuid`` is the vGPU's UUID in the guest. If no host lists that UUID, ``machine_uuid`` is used, provided that the
-    machine has only one vGPU; it is the UUID of the virtual machine, or "" if unknown.
+    ``uuid`` is the vGPU's UUID in the guest. If no host lists that UUID, the virtual machine's UUID, ``machine_uuid``
+    ("" if unknown), is used, provided that the virtual machine has only one vGPU.
     """
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
@@ -84,7 +84,8 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
     """Return a vGPU's fraction of the engines when all its neighbours are busy.
 
     A vGPU on a GPU instance has all engines that its guest sees. With best effort and equal share, the running vGPUs
-    divide the engines. With fixed share, each vGPU has one of as many parts as vGPUs of its type fit on the GPU.
+    divide the engines. With fixed share, the engines are divided by the number of vGPUs of this type that fit on the
+    GPU.
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0

@@ -151,7 +151,7 @@ def _use(sample: Any) -> VgpuUse:
 
 def _percent(value: Any) -> Maybe[int]:
     # The value is a number for a process, and a union for a vGPU. The union is read as an unsigned int, because the
-    # binding drops its type (documented, not measured).
+    # binding drops the union's type (documented, not measured).
     percent = int(getattr(value, "uiVal", value))
     if percent > PERCENT_MAX:
         return Unavailable(Absence.NOT_FOUND, "the driver has no sample of this engine")

@@ -1,4 +1,4 @@
-"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed one.
+"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed vGPU.
 
 Sources: vGPU Management SDK guide, 2.4 and 3.3.3, and "Virtual GPU Client Licensing User Guide". An unlicensed vGPU is
 limited to 15 fps after 20 minutes, and to 3 fps after a day. A passed-through GPU loses no speed. Not measured.
@@ -63,7 +63,7 @@ NO_LICENCE: Final = Licence(
 
 
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
-    """Return a device's licence, or why none applies to the device.
+    """Return a device's licence, or why no licence applies to the device.
 
     With ``now_utc``, the end of the licence is checked too: a licence past its end counts as expired even if the driver
     still reports it as valid, because drivers check rarely.

@@ -8,7 +8,7 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
 NvmlValues: TypeAlias = dict[str, str | int | float | bool]
-"""An NVML structure for display: its values under our names."""
+"""An NVML structure for display: the values under codecfleet's names."""
 
 
 class Scheduler(Enum):
@@ -101,8 +101,9 @@ class VgpuAccounting:
     """The processes that the driver's accounting remembers."""
 
     pids: tuple[int, ...]
-    stats: dict[str, Maybe[AccountingStats]]  # by process id, as text
-    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that the accounting remembers; older ones are dropped
+    stats: dict[str, Maybe[AccountingStats]]  # the use of each process; keys are process ids as text
+    # the most processes that the accounting remembers; older processes are dropped
+    processes_max: Maybe[int] = NO_MAXIMUM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ class LicensableFeatures:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """In which states of its virtual machine a vGPU can move to a GPU, and what limits the move."""
+    """The states of the virtual machine in which a vGPU can move to a GPU, and the limits on the move."""
 
     states: tuple[str, ...]  # "cold", "hibernate", "sleep", "live"
     limits: tuple[str, ...]  # "host driver", "guest driver", "GPU", "other"

@@ -16,8 +16,8 @@ _SWITCHED_ON: Final = "RAY_enable_autoscaler_v2"
 def knows_labels() -> bool:
     """Return whether Ray's autoscaler v2 is switched on; v1 ignores labels.
 
-    If Ray cannot be asked, this process's environment decides. The supervisor of a growing cluster runs on the head,
-    and so in the environment of the autoscaler.
+    If Ray cannot be asked, this process's environment decides. The supervisor of a growing cluster runs on the head, so
+    it has the environment of the autoscaler.
     """
     if why_unknown({"utils.is_autoscaler_v2": ()}, "ray.autoscaler.v2"):
         return os.environ.get(_SWITCHED_ON, "").lower() in ("1", "true")
@@ -61,7 +61,7 @@ def autoscaler_report() -> AutoscalerReport | None:
 def end_idle_node(node: str, reason: str) -> bool:
     """Ask Ray to end an idle node; return False if the node is not idle.
 
-    If this Ray lacks the call, Ray itself ends the node after an idle time of its own.
+    If this Ray lacks the call, Ray itself ends the node, after the idle time that Ray sets.
     """
     client = _control_service("drain_node", "node_id", "reason", "reason_message", "deadline_timestamp_ms")
     if client is None:

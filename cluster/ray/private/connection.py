@@ -61,7 +61,7 @@ def greet_cluster(address: str) -> bool:
 
 
 def cluster_on_this_machine() -> str | None:
-    """Return the address that "auto" means: that of the Ray that was started last, even if that Ray has ended.
+    """Return the address that "auto" means: the address of the Ray that was started last, even if that Ray has ended.
 
     Return "" if no Ray was started, and None if this Ray cannot tell.
     """

@@ -26,7 +26,7 @@ def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ra
     if switched != ANY_VERSION and ray.__version__.split(".")[:2] not in tested:
         return f"codecfleet was not tested with Ray {ray.__version__}"
     different = next((name for name, shape in shapes.items() if not _fits(package, name, shape)), None)
-    return "" if different is None else f"its {package}.{different} differs from the tested one"
+    return "" if different is None else f"its {package}.{different} differs from the tested version"
 
 
 def _fits(package: str, name: str, shape: tuple[str, ...] | type) -> bool:

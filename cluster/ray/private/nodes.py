@@ -32,14 +32,14 @@ def draining_nodes() -> dict[str, int]:
 def drain_for(seconds: int) -> None:
     """Let this process, ``ray start``, drain its node for ``seconds`` after SIGTERM.
 
-    With another Ray than the tested one, it drains for as long as its environment says. A node that drains already is
-    told its new end; the call then returns when the drain is over.
+    An untested version of Ray drains for as long as its environment says. A node that is already draining gets the new
+    deadline; the call then returns when the drain is over.
     """
     if not why_unknown({"ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": float}):
         from ray._private import ray_constants
 
         ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S = float(seconds)
-        with suppress(Exception):  # internals may raise any error; the first end then holds
+        with suppress(Exception):  # internals may raise any error; the first deadline then stays
             handler: Any = signal.getsignal(signal.SIGTERM)
             its = getclosurevars(handler).nonlocals  # the only way to the node of ``ray start``
             if its["sigterm_received"]:

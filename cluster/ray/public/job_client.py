@@ -15,7 +15,7 @@ AnswerT = TypeVar("AnswerT")
 Details: TypeAlias = Any  #: A job, as Ray's client describes it
 
 _CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-"""The loggers that report each request; each logger has a level of its own."""
+"""The loggers that report each request; each logger has a separate level."""
 
 
 def open_job_client(address: str) -> "JobSubmissionClient":

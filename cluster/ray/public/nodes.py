@@ -73,7 +73,7 @@ def log_folder() -> Path:
     import ray
 
     if not ray.is_initialized():
-        message = "this process is not one of Ray's"
-        raise RuntimeError(message)  # otherwise Ray would start a cluster
+        message = "Ray did not start this process"
+        raise RuntimeError(message)  # without this check, Ray would start a cluster
     context = ray.get_runtime_context()
     return Path(context.get_temp_dir(), context.get_session_name(), "logs")

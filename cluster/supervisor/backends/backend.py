@@ -55,7 +55,7 @@ class ClusterBackend(ABC):
         """Wait until ``look`` returns every GPU that can be found without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait, without a time limit, until a probe of the node is worth starting Ray for."""
+        """Wait, without a time limit, until Ray should start for a probe of the node."""
 
     def want_gpus(self) -> None:
         """Allow probes of GPUs to start; called once a job may use GPUs."""
@@ -104,7 +104,9 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return the state of a node's GPUs, or why it is unknown. ``pids`` are our workers' processes on the node.
+        """Return the state of a node's GPUs, or why the state is unknown.
+
+        ``pids`` are the workers' processes on the node.
 
         A cancelled call leaves nothing behind.
         """
@@ -122,7 +124,7 @@ class ClusterBackend(ABC):
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     async def resize(self, order: Resize) -> None:
-        """Request and end the nodes in the order. Idempotent.
+        """Request the nodes, and end the nodes, that ``order`` names. Idempotent.
 
         Raises FleetUnavailable: the autoscaler cannot provide the nodes, or does not try.
         """

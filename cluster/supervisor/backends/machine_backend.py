@@ -65,7 +65,7 @@ class MachineBackend(ClusterBackend):
             await listing.wait()
 
     def _list_gpus(self) -> SharedCall | None:
-        """Return the call that lists the GPUs through NVML, started at most once; None on a machine without GPUs."""
+        """Return the only call that lists the GPUs through NVML; None on a machine without GPUs."""
         if self._listing is None and self._gpus is not None:
             self._listing = SharedCall(self._list(self._gpus), "listing of GPUs")
         return self._listing
@@ -110,7 +110,10 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the machine with the GPUs from the tables; if GPUs are missing there, or ``again``, probe with Ray."""
+        """Return the machine with the GPUs from the tables.
+
+        If GPUs are missing there, or if ``again``, probe with Ray.
+        """
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 

@@ -26,7 +26,7 @@ class PrivateBackend(RayCalls):
     """Acts on a Ray that no other program uses.
 
     Args:
-        slots: how many segments run at a time, whatever the number of cores; None for one on each core.
+        slots: how many segments run at a time; None for one on each core.
         why_ended: returns why Ray is lost; "" while Ray runs.
         gpus: returns the machine's GPUs with their names and capabilities.
         dlas: how many of the machine's DLAs to use.

@@ -157,7 +157,7 @@ class RayBackend(RayCalls):
 
 
 def claim_term() -> int:
-    """Claim a term that is newer than any other supervisor's, and return it."""
+    """Claim a term that is newer than the terms of all other supervisors, and return it."""
     term = next_term(_claimed_terms(), (worker.epoch for worker in _live_workers()))
     while not claim_in_cluster(f"{TERMS_KEY}{term}"):
         term += 1

@@ -20,7 +20,7 @@ from ..state.events import Start
 from .backend import ClusterBackend
 
 _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
-"""A health agent belongs to the supervisor that created it, and ends with it."""
+"""A health agent belongs to the supervisor that created it, and ends when that supervisor ends."""
 CONTROL_CALLS = 64
 
 
@@ -66,7 +66,7 @@ class RayCalls(ClusterBackend):
         return found
 
     def strategy(self, node: NodeId) -> Any:
-        """Return Ray's scheduling strategy for something that must start on this node."""
+        """Return Ray's scheduling strategy for an actor or bundle that must be on this node."""
         return on_node(node)
 
     async def stop_polling(self, node: NodeId) -> None:
@@ -88,7 +88,7 @@ class RayCalls(ClusterBackend):
     async def _create(
         self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None, device: str = ""
     ) -> WorkerFacts:
-        """Start a worker; ``device`` is the GPU that it uses, if Ray assigns none."""
+        """Start a worker; ``device`` is the GPU that the worker uses, if Ray assigns no GPU."""
         settings = {
             "max_restarts": 0,
             "max_task_retries": 0,

@@ -1,7 +1,7 @@
 """Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
-Labels never name a job or file. Only metrics of single devices name nodes and devices, so there are three series a
-device and a fixed number for the whole cluster.
+Labels never name a job or file. Only metrics of single devices name nodes and devices, so there are three series for
+each device, and a fixed number for the whole cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,7 +67,8 @@ class NodeUse(Enum):
 
 
 SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
-NONE = "none"  # ``codec`` if the work encodes no video; ``licence`` if the device needs none, or reports none
+# ``codec`` if the work encodes no video; ``licence`` if the device needs no licence, or reports no licence
+NONE = "none"
 ANY: Final = ()  # the values of a label that may have any value
 
 
@@ -122,7 +123,7 @@ NODES: Final = Metric(
 )
 NODES_WANTED: Final = Metric(
     "codecfleet_nodes_wanted",
-    "nodes that [autoscaling](autoscaling.md) wants in all groups, existing ones included; 0 without it",
+    "nodes that [autoscaling](autoscaling.md) wants in all groups, including existing nodes; 0 without autoscaling",
 )
 GROUPS_CLOSED: Final = Metric(
     "codecfleet_node_groups_closed",
@@ -131,8 +132,8 @@ GROUPS_CLOSED: Final = Metric(
 )
 CLOCK_SKEW: Final = Metric(
     "codecfleet_clock_skew_seconds",
-    "the largest difference between a node's clock and the supervisor's, with the delay of a heartbeat; 0 without "
-    "workers",
+    "the largest difference between a node's clock and the supervisor's clock, with the delay of a heartbeat; 0 "
+    "without workers",
 )
 DEVICES: Final = Metric(
     "codecfleet_devices",
@@ -142,8 +143,8 @@ DEVICES: Final = Metric(
 DEVICE_OPEN: Final = Metric(
     "codecfleet_device_open",
     "1 if the device and its node take new work, else 0; `device` is the UUID, or the host and PCI address of a vGPU; "
-    "`compatibility` is the worst grade that `codecfleet doctor` gives it; `licence` is `none` if the device needs or "
-    "reports none",
+    "`compatibility` is the worst grade that `codecfleet doctor` gives the device; `licence` is `none` if the device "
+    "needs or reports no licence",
     {**_DEVICE, "driver": ANY, "compatibility": _values(Grade), "licence": (*_values(LicenceState), NONE)},
 )
 DEVICE_QUARANTINED: Final = Metric(
@@ -174,15 +175,17 @@ JOBS: Final = Metric(
     "jobs with a slot, and jobs that wait for their first or next slot",
     {"phase": _values(DemandPhase)},
 )
-QUEUE_SEGMENTS: Final = Metric("codecfleet_queue_segments", "unfinished segments of all jobs, running ones included")
-QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of these segments")
+QUEUE_SEGMENTS: Final = Metric(
+    "codecfleet_queue_segments", "unfinished segments of all jobs, including running segments"
+)
+QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of all unfinished segments")
 QUEUE_AGE: Final = Metric(
     "codecfleet_queue_age_seconds",
-    "the longest time that a job has been without a slot; 0 if none waits",
+    "the longest time that a job has been without a slot; 0 if no job waits",
 )
 ENGINE_USE: Final = Metric(
     "codecfleet_engine_use_ratio",
-    "how busy GPUs' engines are, 0 to 1: the mean of all that report it; 0 if none does",
+    "how busy GPUs' engines are, 0 to 1: the mean of the GPUs that report it; 0 if no GPU does",
     {"engine": _values(MEDIA_ENGINES)},
 )
 GPU_MEMORY_USED: Final = Metric("codecfleet_gpu_memory_used_bytes", "memory in use on all polled GPUs, by anyone")
@@ -190,7 +193,7 @@ GPU_MEMORY: Final = Metric("codecfleet_gpu_memory_bytes", "memory of all polled 
 ENCODER_SESSIONS: Final = Metric("codecfleet_encoder_sessions", "open NVENC sessions", {"owner": _values(SessionOwner)})
 FRAMES: Final = Metric(
     "codecfleet_frames_total",
-    "source frames done; `codec` is what they are encoded to: `several` if jobs or tracks differ, `none` if nothing "
+    "source frames done; `codec` is the codec of the output: `several` if jobs or tracks differ, `none` if nothing "
     "is encoded; `decoded_by` is the decoder that the worker uses",
     {**_ENGINE, "codec": (*_values(MediaCodec), SEVERAL, NONE), "decoded_by": _values(Decoding)},
 )
@@ -212,7 +215,7 @@ COST: Final = Metric(
     "`busy` while work ran on them",
     {"use": _values(NodeUse)},
 )
-WORKERS_STARTED: Final = Metric("codecfleet_workers_started_total", "worker processes that came up", _ENGINE)
+WORKERS_STARTED: Final = Metric("codecfleet_workers_started_total", "worker processes that started", _ENGINE)
 WORKERS_LOST: Final = Metric(
     "codecfleet_workers_lost_total",
     "worker processes lost; `start`: no answer in time at the start; `died`: ended or silent; `hung`: reported by a "
@@ -220,7 +223,7 @@ WORKERS_LOST: Final = Metric(
     _LOSS,
 )
 WORK_LOST: Final = Metric(
-    "codecfleet_work_lost_total", "segments and sound tracks that ran on lost workers, and run again", _LOSS
+    "codecfleet_work_lost_total", "segments and sound tracks that ran on lost workers, and must run again", _LOSS
 )
 NOT_RESERVED: Final = Metric(
     "codecfleet_not_reserved_total", "attempts to start a worker for which Ray reserved nothing", _ENGINE
@@ -240,7 +243,7 @@ JOB_WAIT: Final = Metric(
 )
 WORKER_START: Final = Metric(
     "codecfleet_worker_start_seconds",
-    "from a worker's reservation to its first answer",
+    "the time from a worker's reservation to its first answer",
     _ENGINE,
     bounds=(0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0),
 )
@@ -251,4 +254,4 @@ PLACEMENT: Final = Metric(
 )
 
 METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
-"""All of them, in this order."""
+"""All metrics, in the order of this module."""

@@ -157,8 +157,8 @@ class MetricTally:
         jobs = self._state.clients.jobs_by_key
         since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if _is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
-            # A new job that got a slot since the last look counts as a wait too, but not a job of an earlier
-            # supervisor.
+            # A new job that got a slot since the last look also counts as a wait; a job of an earlier supervisor does
+            # not.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
             if is_new or key in self._waiting_since_s:
                 yield MetricSample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))
@@ -199,7 +199,7 @@ class MetricTally:
 
 
 def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
-    """Yield a sample for each series of each gauge except the queue's age; zeros too, which replace old values."""
+    """Yield a sample for each series of each gauge except the queue's age; zeros replace old values."""
     nodes = [each.node for each in state.nodes]
     devices = [device for node in nodes for device in node.gpus]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
@@ -234,7 +234,7 @@ def _of_devices(book: NodeBook, title: str) -> Iterator[MetricSample]:
 
 
 def _licence(book: NodeBook, device: Device) -> Licence | None:
-    """Return a device's licence, as the device or its host reports it; None if it needs none, or none is reported."""
+    """Return a device's licence, as the device or its host reports it; None if no licence is needed or reported."""
     condition, hosted = book.conditions.get(device.device), book.hosted.get(device.device)
     if condition is not None and not isinstance(condition.seen.licence, Unavailable):
         return condition.seen.licence

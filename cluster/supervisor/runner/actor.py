@@ -1,4 +1,4 @@
-"""The cluster's supervisor in Ray, and the client to it.
+"""The cluster's supervisor in Ray, and its client.
 
 The supervisor is one named, detached actor, which Ray restarts if it dies.
 
@@ -38,7 +38,7 @@ from ..status.status import Status
 from .client import SupervisorClient
 from .runner import SupervisorRunner
 
-SUPERVISOR: Final = "codecfleet-supervisor"  # the actor's name in our namespace
+SUPERVISOR: Final = "codecfleet-supervisor"  # the actor's name in codecfleet's namespace
 RETIRE_LOOK_S = 1.0
 FAILED_CODE = 75
 CALLS_AT_ONCE: Final = 10_000  # every client keeps one call open that waits for changes
@@ -49,7 +49,8 @@ class SupervisorActor:
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        # Placements create many values without cycles; with the default threshold, collection takes 10 % of the time.
+        # Placements create many values without cycles; with the default threshold, garbage collection takes 10 % of the
+        # time.
         gc.set_threshold(100_000)
         # Ray calls this on the event loop's thread, so a restarted supervisor starts without a client's call.
         self._tasks = Background(_end_for_restart)
@@ -179,12 +180,12 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Check a supervisor's version of codecfleet. Raises VersionRefused: the version differs from ours."""
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: this process has another version."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 
 def _find_or_make(settings: SupervisorSettings, policy: Policy) -> Any:
-    """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
+    """Return the handle of the cluster's supervisor; the arguments apply only to a new supervisor."""
     options: dict[str, Any] = {
         "num_cpus": 0,
         "name": SUPERVISOR,

@@ -13,7 +13,7 @@ from ..status.status import Status
 
 
 class SupervisorClient(ABC):
-    """Passes reports to a supervisor, and grants back; errors are not wrapped."""
+    """Passes reports to a supervisor, and returns its grants; errors are not wrapped."""
 
     what_next: ClassVar[str]  # what to do if the supervisor cannot be reached
 

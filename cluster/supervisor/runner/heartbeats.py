@@ -17,7 +17,8 @@ from ...worker_names import NodeId, WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-SUSPENDED_S = 0.25  # a timeout that fires this much too early by our clock means that this process was suspended
+# a timeout that fires this much too early by this process's clock means that this process was suspended
+SUSPENDED_S = 0.25
 SENT_KEPT = 5  # the difference of two clocks is estimated from this many of a worker's last heartbeats
 _NOTHING_DONE = Heartbeat(0, ())
 
@@ -37,8 +38,8 @@ class Heartbeats:
     _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # time and last heartbeat
     # Each worker's maximum speed since the last ``take``.
     _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)
-    # For each worker's last heartbeats: the time of arrival by our clock minus the time of sending by the worker's, in
-    # seconds.
+    # For each worker's last heartbeats, the arrival time by this machine's clock minus the sending time by the worker's
+    # clock, in seconds.
     _delays: dict[WorkerId, deque[float]] = field(default_factory=dict)
 
     def forget(self, worker: WorkerId) -> None:
@@ -47,7 +48,7 @@ class Heartbeats:
             kept.pop(worker, None)
 
     def skews_s(self) -> dict[NodeId, float]:
-        """Return how many seconds each node's clock is behind this machine's; negative if it is ahead.
+        """Return how many seconds each node's clock is behind this machine's clock; negative if it is ahead.
 
         Each number is an upper bound, because it includes the least delay of a few heartbeats.
         """

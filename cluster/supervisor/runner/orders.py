@@ -34,7 +34,7 @@ class Leading:
 
     @property
     def over(self) -> str:
-        """Why this supervisor may give no more orders; "" while it may."""
+        """Why this supervisor may give no more orders; "" while it may give orders."""
         return self.tenure.standing.value if self.tenure.is_over else ""
 
     async def leads(self) -> bool:

@@ -10,14 +10,14 @@ from ..core.core import Core
 from ..state.events import Effect, SupervisorEvent
 
 SUFFIX: Final = ".events"
-KEPT: Final = 10_000  # the fewest events kept; at most twice as many are kept
+KEPT: Final = 10_000  # the least number of events that are kept; the most is twice this number
 COPIED_EVERY: Final = 500
 """The number of events between two copies of the core in the recording; a replay compares its core with each copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One event, when the core decided on it, and the resulting orders."""
+    """One event, the time of the core's decision on it, and the resulting orders."""
 
     now_s: float
     event: SupervisorEvent

@@ -69,10 +69,10 @@ class SupervisorRunner(SupervisorClient):
     """A running supervisor, which clients in this process call.
 
     Args:
-        clock: returns monotonic seconds, without the time in which this process was suspended; all times are on it.
-        sleep: waits that many seconds.
+        clock: returns monotonic seconds for all times, without the time in which this process was suspended.
+        sleep: waits for a number of seconds.
         take_samples: receives metric samples; None turns metrics off.
-        on_failure: called after one of its tasks failed and ended it; ``failure`` says why.
+        on_failure: called after a failed task has ended the supervisor; ``failure`` says why.
     """
 
     what_next = "Run the command again; `codecfleet doctor` finds problems of this machine."
@@ -260,7 +260,7 @@ class SupervisorRunner(SupervisorClient):
         return preview(self._core.state, demand, nodes_may_join=True)
 
     async def _are_probed(self, until_s: float) -> bool:
-        """Wait until every GPU has been probed; return False if this is not so by ``until_s``."""
+        """Wait until every GPU has been probed; return False if the time ``until_s`` comes first."""
         while not all(node.is_known for node in self._core.state.nodes):
             if self._clock() >= until_s:
                 return False

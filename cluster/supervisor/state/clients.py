@@ -17,7 +17,7 @@ EXACT_BITS = 4
 class Renewal:
     """The changes in a client's report."""
 
-    is_wanted: bool = False  # whether jobs changed, or the rounded demands of jobs
+    is_wanted: bool = False  # whether the jobs or their rounded demands changed
     is_new: bool = False  # whether a job came
     is_held: bool = False  # whether the slots in use changed
     left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses
@@ -28,7 +28,7 @@ class Renewal:
 class Call:
     """A client's report that waits for an answer."""
 
-    event: int  # the number of the event with the report
+    event: int  # the number of the event that brought the report
     sequence: int  # of the report
     until_s: float  # when to answer even if nothing has changed
     latest_s: float  # when to answer even if a placement is due
@@ -110,7 +110,7 @@ class Clients:
         return worker in self._slots_at
 
     def occupied(self, worker: WorkerId, *, but_by: str = "") -> int:
-        """Return how many slots of a worker the jobs occupy together, without the job with the key ``but_by``."""
+        """Return how many slots of a worker the jobs occupy together, except the job with the key ``but_by``."""
         slots = self._slots_at.get(worker)
         return sum(slots.values()) - slots.get(but_by, 0) if slots else 0
 

@@ -1,7 +1,7 @@
 """Derives from polls how much of a device other programs use, and whether the device may get work.
 
-A change counts once two polls in a row show it. A rise counts at once while none of our work runs, because our own
-share is only an estimate.
+A change counts once two polls in a row show it. While codecfleet runs no work on the device, one poll is enough for a
+rise, because all use is by other programs.
 """
 
 from collections.abc import Mapping
@@ -24,23 +24,24 @@ ROUNDING: Final = 1e-9
 STEPS: Final = 20
 """Loads of engines are counted in twentieths."""
 MEMORY_NOTICED: Final = 0.02
-"""The smallest change of memory use that counts: a few sessions' worth."""
+"""The smallest change of memory use that counts: the memory of a few sessions."""
 POLLS_TO_BELIEVE: Final = 2
 OWN_MARGIN: Final = 1.25
-"""A factor on our own use if it is estimated from speed, so that our load is not mistaken for others'."""
+"""The factor on codecfleet's use if that is estimated from speed, so that it is not mistaken for other programs'
+use."""
 
 
 class LoadBasis(Enum):
-    """How other programs' use is distinguished from codecfleet's."""
+    """How other programs' use is distinguished from codecfleet's use."""
 
-    ALL_OTHERS = "all use is by others: codecfleet runs nothing on it"
+    ALL_OTHERS = "all use is by other programs: codecfleet runs nothing on the device"
     PROCESS = "use is reported by process"
-    SPEED = "codecfleet's use is estimated from its speed"
+    SPEED = "codecfleet's use is estimated from the speed of its work"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The part of an engine or memory that other programs use, as placement counts it; follows several polls."""
+    """The part of an engine or memory that other programs use, as placement counts it after several polls."""
 
     part: float = 0.0
     away: int = 0  # how many polls in a row saw more (positive) or less (negative) than ``part``
@@ -52,7 +53,7 @@ class OwnLoad:
 
     has_worker: bool = False
     is_working: bool = False
-    # By engine, the largest fraction that our work used since the last poll; {} if none or unknown.
+    # The largest fraction of each engine that codecfleet used since the last poll; {} if none or unknown.
     parts: Mapping[Engine, float] = field(default_factory=dict)
     encoder_sessions: int = 0
 
@@ -98,8 +99,8 @@ def next_condition(
 ) -> Condition:
     """Return a device's condition after one more poll.
 
-    ``xids`` are all Xids that keep the device from work. The device has ``part`` of the engine to which the polled
-    percentages refer.
+    ``xids`` are all Xids that keep the device from work. ``part`` is the device's share of the engine to which the
+    polled percentages refer.
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
@@ -177,7 +178,10 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:
-    """Return other programs' memory use: the total less ours. It stays unchanged while ours is unknown."""
+    """Return other programs' memory use: the total minus codecfleet's use.
+
+    While that is unknown, the result stays the same.
+    """
     if isinstance(seen.memory, Unavailable):
         return None
     if not own.has_worker:

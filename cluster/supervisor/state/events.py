@@ -52,11 +52,11 @@ class _WorkerEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NodesSeen(SupervisorEvent):
-    """All live nodes at a moment, by the supervisor's clock in UTC."""
+    """All live nodes at the time ``utc_s`` of the supervisor's clock."""
 
     nodes: tuple[RayNode, ...]
     utc_s: float = 0.0
-    # By how many seconds the nodes' clocks are behind the supervisor's; nodes without workers are left out.
+    # How many seconds each node's clock is behind the supervisor's clock; nodes without workers are left out.
     skews_s: dict[NodeId, float] = field(default_factory=dict)
 
 
@@ -148,7 +148,7 @@ class QuarantinesRecalled(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ticked(SupervisorEvent):
-    """Time passed: handle what is due, and place everything again if something has changed."""
+    """Time has passed: handle due tasks, and place all jobs again if something has changed."""
 
     pass_s: float = 0.0  # how long the last placement took; the next placement waits five times as long
 
@@ -172,7 +172,7 @@ class RecycleDue(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class Encoding(_WorkerEvent):
-    """A worker's open encoder sessions, and the number at which the driver refused another session, if it did."""
+    """A worker's open encoder sessions and, after a refusal, the number that was open at the refusal."""
 
     sessions: int
     refused_at: int | None = None
@@ -184,7 +184,7 @@ class HealthSeen(SupervisorEvent):
 
     node: NodeId
     devices: tuple[DeviceHealth, ...]
-    # {worker: source frames a second}: the highest speed since the last poll while the device decoded
+    # each worker's highest speed in source frames a second since the last poll, while its device decoded
     fps: dict[WorkerId, float] = field(default_factory=dict)
 
 
@@ -235,7 +235,7 @@ class Start(_WorkerEffect):
     slots: int
     # Quarantined devices: a process on one of them does no work, and only holds the device.
     avoided: frozenset[str] = frozenset()
-    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's own
+    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's value
     device: str = ""  # the GPU that placement chose; "" for a process without a GPU
 
 
@@ -280,7 +280,7 @@ class KeepQuarantines(Effect):
 class AnswerReport(Effect):
     """Answer a client's report with its grants."""
 
-    asked: int  # the number of the event with the report
+    asked: int  # the number of the event that brought the report
     client: str
     grants: Grants
 

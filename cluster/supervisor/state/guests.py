@@ -12,7 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """Update what hosts report about vGPUs, after a poll of a guest or host; a share in the policy takes precedence."""
+    """Update the hosts' reports on vGPUs, after a poll of a guest or host; a share in the policy takes precedence."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]

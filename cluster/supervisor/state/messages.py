@@ -39,9 +39,9 @@ class ClientReport:
 
     client: str  # its unique name
     where: str  # the client's host and process, as text for display
-    sequence: int  # grows with each report, which shows late reports
+    sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
-    # Workers that completed work, so their earlier deaths do not count as a crash loop.
+    # Workers that completed work, so that earlier deaths in their stations no longer count as a crash loop.
     proven: tuple[WorkerId, ...] = ()
     acknowledged: int = 0  # the number of the newest grants that the client received
     faults: tuple[DeviceFault, ...] = ()  # each fault is repeated for a while, and counted once
@@ -60,7 +60,7 @@ class Grants:
     number: int = 0  # grows with every answer, even across supervisors
     dead: frozenset[WorkerId] = frozenset()  # the client's workers that are gone
     capacity_slots: int = 0  # the most slots of one job on an otherwise idle cluster
-    waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots, by job
+    waiting: dict[str, str] = field(default_factory=dict)  # why each job without slots has none
     refused: dict[str, str] = field(default_factory=dict)  # why these machines can never run a job, by job
     too_large: dict[str, str] = field(default_factory=dict)  # why no machine has enough memory for a job, by job
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
@@ -81,7 +81,7 @@ class RayNode:
     gpus: int = 0
     preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None  # when a draining node leaves, by its own clock; None if Ray names no time
+    leaves_utc_s: float | None = None  # when a draining node leaves, by the node's clock; None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
     shown: ShownGpus | None = None  # the names of the node's GPUs
     dlas: int = 0
@@ -95,7 +95,7 @@ class RayNode:
         return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:
-        """Return the node before any probe: the CPU with all our software codecs, and the known GPUs."""
+        """Return the node before any probe: the CPU with all software codecs, and the known GPUs."""
         plain = processor_of(self.node, self.name, self.cores, self.memory_bytes)
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)

@@ -23,7 +23,7 @@ WITHHELD_S = 30.0
 """How long placement avoids a GPU that Ray does not assign."""
 
 SKEW_MAX_S = 2.0
-"""A node's clock is reported if it differs from the supervisor's by at least this much."""
+"""A node's clock is reported if it differs from the supervisor's clock by at least this much."""
 
 
 ORDERED_STATES = {
@@ -64,7 +64,8 @@ class NodeBook:
     # Devices that the last probe listed and the last poll did not, or the reverse.
     unmatched: frozenset[str] = frozenset()
     leaves_s: float | None = None  # when the node ends, estimated until its clock is known; None if it stays
-    skew_s: float | None = None  # how far the node's clock is behind the supervisor's; None before the first heartbeat
+    # how far the node's clock is behind the supervisor's clock; None before the first heartbeat
+    skew_s: float | None = None
     withheld: dict[str, float] = field(default_factory=dict)  # until when a GPU counts as held by other Ray work
     hidden: dict[str, str] = field(default_factory=dict)  # why Ray does not assign a device, by device
     # The place of every GPU and slice; a hidden device, which a worker may hold, has its own unit.
@@ -102,7 +103,7 @@ class NodeBook:
 
     @property
     def ends_s(self) -> float | None:
-        """When the node ends; None if it stays, or before a heartbeat has shown its clock."""
+        """When the node ends; None if the node stays, or if its clock is not known yet."""
         return None if self.skew_s is None else self.leaves_s
 
     @property

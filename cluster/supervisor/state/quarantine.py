@@ -1,4 +1,4 @@
-"""Devices in quarantine: why, since when, and when the next trial may bring one back.
+"""Devices in quarantine: why, since when, and when the next trial may end the quarantine.
 
 Records have the device's identity as key, and so outlive workers, stations and the node's membership in Ray.
 """
@@ -52,7 +52,7 @@ class Quarantine:
     reason: str
     since_s: float
     rest_until_s: float = 0.0  # no trial happens earlier
-    until_uncordon: bool = False  # no trial can end the quarantine: a user must
+    until_uncordon: bool = False  # only a user, and no trial, can end the quarantine
     engines: frozenset[Engine] = frozenset()  # engines that must work in a trial: engines that failed or worked before
 
 
@@ -129,7 +129,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault, but without old faults and those of the same file and kind."""
+    """Return the record with one more fault; drop old faults, and other faults of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
@@ -162,7 +162,7 @@ def why_guilty(record: DeviceRecord, probed: Device) -> str:
 
 
 def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str:
-    """Return why faults show that the device is to blame, "" while files may be; files in ``suspects`` do not count."""
+    """Return why faults show that the device is at fault, or "" if files may be; files in ``suspects`` do not count."""
     counted = [fault for fault in faults if fault.file not in suspects]
     wrong = [fault for fault in counted if fault.is_wrong]
     if (files := len({fault.file for fault in wrong})) >= FILES_WRONG:

@@ -17,8 +17,9 @@ class SupervisorSettings:
     # How long clients have after a restart to report their slots; until then slots do not change.
     recovery_s: float = 3.0
     node_wait_s: float = 30.0  # how long jobs wait for the first node with a CPU while a cluster starts
-    device_wait_s: float = 30.0  # how long a job that needs a GPU waits for one
-    reserve_limit_s: float = 10.0  # how long Ray may take for a reservation; the next attempt reserves what is free
+    device_wait_s: float = 30.0  # how long a job that needs a GPU waits for a GPU
+    # how long Ray may take for a reservation; the next attempt reserves only free resources
+    reserve_limit_s: float = 10.0
     # How long a worker process may take to answer after its start; some seconds are usual on a cold node.
     start_limit_s: float = 60.0
     # A worker without an answer for this long counts as dead; Ray itself needs 65 s to notice a frozen node.

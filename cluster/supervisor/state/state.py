@@ -42,7 +42,7 @@ class Planner:
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
         """Return the placement of demands. Networks use only DLAs, so they do not affect transcodes.
 
-        ``in_full`` also names, for each job, unused devices that could do it.
+        ``in_full`` also names, for each job, unused devices that could run the job.
         """
         medias = [demand for demand in demands if demand.dlas is None]
         media = place(medias, inventory, self.rates, self.policy, in_full=in_full)
@@ -97,17 +97,17 @@ class Scaling:
     decision: Decision = field(default_factory=Decision)
     since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by the job's key
     idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when each node has had no lease
-    able: frozenset[str] = frozenset()  # jobs that at least one group can do
+    able: frozenset[str] = frozenset()  # jobs that at least one group can run
     sent: Resize | None = None  # the last order
     sent_s: float = 0.0  # when it was given
     trouble: str = ""  # why Ray refuses orders; "" if it does not
 
     def may_serve(self, job: str) -> bool:
-        """Return whether nodes may join that can do a job."""
+        """Return whether nodes that can run a job may join."""
         return not self.trouble and job in self.able
 
     def expected(self) -> str:
-        """Return which nodes are pending; "" if none are."""
+        """Return which nodes are pending; "" if no nodes are."""
         coming = [(size.wanted - size.there, size.group) for size in self.decision.sizes if size.wanted > size.there]
         return ", ".join(f"{count} of {group}" for count, group in coming)
 
@@ -137,10 +137,10 @@ class SupervisorState:
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
     granted: int  # the number of the newest grants
-    event: int = 0  # the number of the current or last event, from 1
+    event: int = 0  # the number of the current or last event, counted from 1
     is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
-    is_urgent: bool = False  # the change cannot wait: a job came, or a node went
-    placed_s: float | None = None  # when everything was last placed
+    is_urgent: bool = False  # the change cannot wait: a job came, or a node left
+    placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
@@ -180,7 +180,7 @@ class SupervisorState:
         return self.station(worker, StationState.READY) is not None
 
     def node_of(self, book: StationBook) -> NodeBook:
-        """Return a station's node; it exists as long as the station."""
+        """Return a station's node, which exists as long as the station."""
         return self.nodes[book.station.node]
 
     def note(self, action: LogAction, book: StationBook, what: str) -> Note:

@@ -17,7 +17,7 @@ DEATHS_IN_A_ROW_MAX = 5
 TOOK_KEPT = 4
 """How many earlier processes of a station a client's report may still name."""
 GPU_SLOTS = 64
-"""The most sessions of a GPU's process; placement decides how many it gets."""
+"""The most sessions of a GPU's process; placement decides how many the process gets."""
 
 
 class StationState(Enum):
@@ -37,7 +37,7 @@ NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationStat
 IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
 """States in which a station may have a process or a reservation."""
 
-# The states that can follow each state. A station whose node goes is dropped in any state.
+# The states that can follow each state. A station whose node leaves is dropped in any state.
 EDGES: dict[StationState, frozenset[StationState]] = {
     # A job wants the station's device, or an earlier supervisor's worker was found in the station.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
@@ -58,13 +58,13 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. A station has no GPU of its own; the slices of one GPU have one bundle."""
+    """The place of one worker process. Ray chooses the GPU; the slices of one GPU have one bundle."""
 
     station: StationId  # the station's name: node, seat and number
     slots: int
     sharers: int = 1  # how many stations each GPU has
     counts_slices: bool = False  # whether Ray counts each slice as a GPU
-    # A placement needs these two for each station tens of times, so they are not read from the name each time.
+    # Read from the name only once, because a placement needs these two values of each station dozens of times.
     node: NodeId = field(init=False, compare=False, repr=False)  # the node of the station
     kind: DeviceKind = field(init=False, compare=False, repr=False)  # the kind of device that the station serves
 
@@ -89,7 +89,7 @@ class StationBook:
     since_s: float = 0.0  # when the station changed to ``state``
     facts: WorkerFacts | None = None  # reported by its process
     device: str = ""  # the station's current or last GPU
-    chosen: str = ""  # the GPU that placement chose for its process; on a cluster, Ray may assign another
+    chosen: str = ""  # the GPU that placement chose for the process; on a cluster, Ray may assign another GPU
     reserved_cores: int = 0
     unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
@@ -138,7 +138,7 @@ class StationBook:
 
     @property
     def expected(self) -> str:
-        """The GPU that its process has or shall have; "" without a process."""
+        """The GPU that the station's process has or will have; "" without a process."""
         if self.facts is None and self.state is not StationState.LEAVING:
             return self.chosen if self.state in (StationState.RESERVING, StationState.STARTING) else ""
         return self.device

@@ -1,7 +1,7 @@
 """Terms: numbers that grow with each supervisor of a cluster.
 
-A supervisor that was frozen or cut off reads the term of its successor before the next order, and ends. Workers refuse
-orders of an older term too.
+A supervisor that was frozen or cut off reads the term of its successor before the next order, and ends. Workers also
+refuse orders of an older term.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ from enum import Enum
 from typing import Final
 
 TERMS_KEY: Final = "codecfleet/term/"
-"""The prefix of the keys under which supervisors claim their terms: a key belongs to the first one to store it."""
+"""The prefix of the keys under which supervisors claim their terms: a key belongs to the first supervisor that stores
+it."""
 EPOCHS_PER_TERM: Final = 10**9
 """More processes than one supervisor ever starts, so that an epoch contains its supervisor's term."""
 
@@ -39,7 +40,7 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after a reading of the newest term; cut off after ``limit_s`` of readings that fail (None)."""
+    """Return the tenure after a reading of the newest term; cut off after ``limit_s`` of failed readings (None)."""
     if tenure.is_over:
         return tenure
     if newest is None:

@@ -25,12 +25,13 @@ class DeviceStatus:
     name: str
     state: str  # open, cordoned, draining or quarantined
     reason: str  # for that state
-    # {} unless it is in quarantine: "cause" (poll, deaths, faults), "since" (in UTC), "for_s", "times" (quarantines in
-    # a row), and "trial_in_s" (when a trial may end it; None if only ``uncordon`` does).
+    # {} unless the device is in quarantine: "cause" (poll, deaths, faults), "since" (in UTC), "for_s", "times"
+    # (quarantines in a row), and "trial_in_s" (when a trial may end the quarantine; None if only ``uncordon`` can).
     quarantine: dict[str, Any] = field(default_factory=dict)
     seen_s: float | None = None  # how long ago the device was polled; None if it was not
-    told_by: str = ""  # how other programs' use is distinguished from codecfleet's
-    # By engine: "percent" is how busy the engine is, "others_percent" is what placement counts as use by others.
+    told_by: str = ""  # how other programs' use is distinguished from codecfleet's use
+    # For each engine, "percent" is how busy the engine is, and "others_percent" is other programs' use as placement
+    # counts it.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
     encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
@@ -52,7 +53,7 @@ class DeviceStatus:
 
     @property
     def held_down(self) -> str:
-        """A sentence if something limits the device's clocks; "" if nothing does."""
+        """A sentence about a limit on the device's clocks; "" without a limit."""
         return "" if self.throttle in (None, "none") else f"clocks are held down: {self.throttle}"
 
 

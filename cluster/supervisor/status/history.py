@@ -21,7 +21,7 @@ EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450  # the most speeds kept: one every 2 s, for ``KEPT_S``
 GONE_MAX: Final = 24  # the most lost stations in an answer, besides the requested stations
 SLACK_S: Final = 0.02
-"""Work may seem to begin this long before its predecessor ends: heartbeats take time."""
+"""How long before the end of its predecessor work may seem to begin, because heartbeats take time."""
 RUNNING: Final = "running"
 LOST: Final = "lost"  # the item ended with its process, or is missing from the process's next heartbeat
 
@@ -33,8 +33,8 @@ class PieceSeen:
     job: str
     label: str
     lane: int  # the row of the item, if several items run at the same time
-    began_s: float  # in a ``History``, seconds before now; in a ``WorkHistory``, a time on the supervisor's clock
-    ended_s: float | None  # as for ``began_s``; None while the item runs
+    began_s: float  # seconds before now in a ``History``; a time on the supervisor's clock in a ``WorkHistory``
+    ended_s: float | None  # when the item ended, on the clock of ``began_s``; None while the item runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
 
 
@@ -66,7 +66,7 @@ class _Station:
         self.free_s[ended.lane] = ended_s
 
     def lose(self, still: Collection[str] = ()) -> None:
-        """End all work items except those in ``still``, which run, as of the last heartbeat."""
+        """End all work items except the running items (``still``), at the time of the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
                 self.end(run, max(kept.began_s, self.beat_s), LOST)

@@ -20,7 +20,7 @@ NODES_KEY: Final = "codecfleet/nodes"
 NODES_NAMED: Final = 4  # the most lost nodes named in one event
 EVENTS_MAX: Final = 1000  # the most events of a supervisor
 EVENTS_KEPT: Final = 200  # the most events kept for the next supervisor
-EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only the time of day is shown, so a day at most
+EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only the time of day is shown, so at most a day
 LINE_MAX: Final = 400  # the most characters kept of each event
 EVERY_S: Final = 5.0  # how often changes are stored
 
@@ -62,7 +62,7 @@ class Past:
     async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
         """Store the changes since the last call, at most once in ``EVERY_S``.
 
-        ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
+        ``nodes`` are the live nodes: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """
         if now_s < self._next_s:
             return
@@ -80,7 +80,7 @@ class Past:
 
 
 def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
-    """Return in one line which nodes of an earlier supervisor are not in ``alive``; "" if all are."""
+    """Return in one line which nodes of an earlier supervisor are not in ``alive``; "" if all are alive."""
     try:
         found = {} if packed is None else dict(msgpack.unpackb(packed))
     except (ValueError, TypeError):
@@ -94,7 +94,7 @@ def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
 
 
 def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return the speeds without all but the first of the final zeros, so that an idle fleet stores nothing new."""
+    """Return the speeds with only the first of the final zeros, so that an idle fleet stores nothing new."""
     last = max((number for number, (_, fps) in enumerate(speeds) if fps), default=-2)
     return speeds[: last + 2]
 

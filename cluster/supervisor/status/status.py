@@ -28,8 +28,9 @@ class NodeStatus:
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
-    skew_s: float | None = None  # how far its clock is behind the supervisor's, at most; None if unknown
-    clock: str = ""  # what is wrong with its clock, "" if nothing is
+    # how many seconds, at most, the node's clock is behind the supervisor's clock; None if unknown
+    skew_s: float | None = None
+    clock: str = ""  # what is wrong with the node's clock; "" if nothing is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +249,7 @@ def _worker(
 
 
 def _speed(job: JobBook, leases: Mapping[str, dict[str, int]], fps: Mapping[WorkerId, float]) -> float:
-    """Return a job's part of the speed of the workers whose slots it uses, by the number of slots."""
+    """Return a job's share of the speed of its workers, in proportion to the slots that it uses."""
     return sum(fps.get(worker, 0.0) * held / sum(leases[worker].values()) for worker, held in job.held.items() if held)
 
 

@@ -72,7 +72,7 @@ def test_a_short_clip_has_a_plain_reason() -> None:
             "later than promised: nodes cannot start sooner",
         ),
         ([group("a", "1.00"), group("own", "0")], work(a=50.0, own=5.0, frames=1000), {"a": 0, "own": 1}, ""),
-        ([group("a")], work(b=5.0), {"a": 0}, "no group can do it now"),
+        ([group("a")], work(b=5.0), {"a": 0}, "no group can run the job now"),
     ],
 )
 def test_groups_by_price_limit_and_time(groups: list[Group], job: JobWork, found: dict[str, int], late: str) -> None:

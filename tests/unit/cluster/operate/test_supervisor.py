@@ -40,7 +40,7 @@ def test_a_name_of_two_nodes_lists_both_with_their_ids() -> None:
     status = a_status(("1a2b3c4d5e", "vm"), ("9f8e7d6c5b", "vm"), ("000000000", "gpu"))
     error = unknown_node("vm", Order.DRAIN, status)
     assert error.message == "2 nodes are called vm: vm (1a2b3c4d), vm (9f8e7d6c)"
-    assert error.next_step == "Give the id of one: `codecfleet drain 1a2b3c4d`."
+    assert error.next_step == "Give the id of one node: `codecfleet drain 1a2b3c4d`."
 
 
 def test_an_unknown_name_lists_the_nodes_that_there_are() -> None:

@@ -71,7 +71,7 @@ def test_a_job_may_ask_for_some_dlas() -> None:
     numbered = placed([wanted("j", dlas=(1,))], orin("a", 2), orin("b", 1))
     assert sessions(numbered) == {"j": {"a/dla#1": 2}}
     missing = placed([wanted("j", dlas=(2, 3))], orin("a", 2))
-    assert [refusal.reason for refusal in missing.refusals] == ["no machine has DLA 2 or 3: they are counted from 0"]
+    assert [refusal.reason for refusal in missing.refusals] == ["no machine has DLA 2 or 3: DLAs are counted from 0"]
     assert [refusal.reason for refusal in placed([wanted("j")]).refusals] == ["no machine has a DLA"]
     assert [refusal.reason for refusal in placed([wanted("j", 0)], orin("a", 1)).refusals] == ["nothing is left to do"]
 

@@ -63,4 +63,4 @@ def test_a_job_without_a_node_of_its_version_is_told() -> None:
     world.report("me", JobReport(replace(wants("j", 4).demand, pyav=OLD)))
     grants = world.say("me", JobReport(replace(wants("j", 4).demand, pyav=OLD)))
     assert total(grants, "j") == 0
-    assert f"its node has PyAV {NEW}, and the job's bytes are made with {OLD}" in grants.waiting["j"]
+    assert f"its node has PyAV {NEW}, but the job needs {OLD}" in grants.waiting["j"]

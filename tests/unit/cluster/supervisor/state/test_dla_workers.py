@@ -135,7 +135,7 @@ def test_a_job_learns_that_there_is_no_dla_once_every_node_was_probed() -> None:
     assert grants.refused == {"j": "no machine has a DLA"}
     world.feed(probed(other, 1))
     assert world.say("one", infers()).refused == {}
-    assert world.say("one", infers(dlas=(1,))).refused == {"j": "no machine has DLA 1: they are counted from 0"}
+    assert world.say("one", infers(dlas=(1,))).refused == {"j": "no machine has DLA 1: DLAs are counted from 0"}
     assert grants_for(world.core.state, "unknown", world.now_s).refused == {}
 
 
