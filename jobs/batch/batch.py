@@ -186,7 +186,7 @@ class Batch:
             self._wake()
 
     async def _compare_all(self) -> None:
-        """Check that the results of earlier runs still hold, while other files run."""
+        """Check, while other files run, that the results of earlier runs still hold."""
         for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
             while entries := await in_thread(self._database.entries, state, _COMPARED_AT_ONCE):
                 found = await in_thread(compare_all, entries, state, self.spec)
@@ -201,7 +201,7 @@ class Batch:
         self._changed.set()
 
     def _end_results(self) -> None:
-        """Put the end marker, even into a full queue."""
+        """Put the end marker into the queue of results, even if the queue is full."""
         if self._results.full():
             self._results.get_nowait()
         self._results.put_nowait(None)

@@ -1,7 +1,7 @@
 """The figures of a batch's last run, for a page.
 
-They are read from the batch's database, even while the batch runs. Addresses are redacted here because the page
-shortens them, and a shortened address might show nothing but a signature.
+They are read from the batch's database, even while the batch runs. Addresses are redacted here, because the page
+shortens them: the part that it shows might be a secret signature.
 """
 
 import sqlite3
@@ -100,7 +100,7 @@ class Span:
     frames: int
     station: str
     decoded_by: str
-    encoder: str  #: the encoder's kind: its name, then its settings
+    encoder: str  #: the encoder's name, then its settings
     source: str
     segment: int
 

@@ -152,7 +152,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file under an output's name: None if nothing is there, -1 if it is not a file."""
+    """Return the size of the file with an output's name; None if nothing has the name, -1 for a folder and the like."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -212,7 +212,8 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # A new file, so that no link of another user in the temporary folder is followed; only this user can read it.
+        # This is a new file that only this user can read. A link that another user put into the temporary folder is not
+        # followed.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size

@@ -26,11 +26,12 @@ from ..request.spec import BatchSpec, TranscodeSpec
 from .store.schema import BatchEntry, EntryAction
 from .whole_file import WholeFile, WholeFileDone
 
-#: Larger files may have several segments, and gain little, because a job's overhead hardly counts for them
+#: Larger files may have several segments, and gain little, because the overhead of a job hardly slows them down
 MOST_BYTES: Final = 4 << 20
 MANY: Final = 32
 """With this many waiting files, some run in separate processes, since half of a small file's time is spent holding the
-GIL. Starting such a process takes as long as that many files; it is kept for the next ones."""
+GIL. Starting such a process takes as long as encoding that many files; the process is kept for the next files.
+"""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 """Options that all small files share, as one job; a file whose list sets them differently needs its own job."""
 
@@ -59,7 +60,8 @@ def goes_alone(alone: int, waiting: int) -> bool:
 class SmallFiles:
     """The small files in flight, for one event loop; ``waiting`` returns how many files of the batch follow.
 
-    For pools that do all work in software in child processes: these have the same files and rights, and no GPU idles.
+    Only for pools that do all work in software in child processes: a child process has the same files and rights as
+    this process, and no GPU idles meanwhile.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:

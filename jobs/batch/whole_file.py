@@ -47,7 +47,7 @@ class WholeFile(Work[WholeFileDone]):
         return self.spec.source
 
     def run(self, context: WorkContext) -> WholeFileDone:
-        """Run in the calling thread; afterwards the output's name has the complete file, or is unchanged.
+        """Run the job in the calling thread. Afterwards the output is complete, or unchanged.
 
         Raises:
             WorkError: the file has more than one segment, its pictures are too large, or its job raised WorkError.

@@ -16,7 +16,7 @@ from ...cluster.worker_names import NO_WORKER, StationId
 from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: The time between two samples of running work
-LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
+LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: most of it, this process was not running
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
 GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long
@@ -94,7 +94,7 @@ class Paces:
             return replace(rest, lagging=self.lagging | {pace.station})
         if not delivered or not pace.total or not pace.station:
             return rest
-        # Work that was never awake in a sample began and ended between two samples.
+        # Without a sample, the work began and ended between two samples.
         rates = (*self.fps_at.get(pace.station, ()), pace.total / (pace.awake_s or LOOK_S))[-RATES_KEPT:]
         return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 
@@ -128,7 +128,7 @@ class Paces:
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that has stopped is late once it has been silent for as long as all of it should take.
+        # Fast work that has stopped is late once it has been silent for as long as the whole work should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:

@@ -35,9 +35,9 @@ from ...errors import (
 ATTEMPTS: Final = 3
 #: Work that software can decode is given up after this many failures while it was the only work in its process
 FAILURES_ALONE: Final = 2
-#: At this many silent deaths of its workers a segment is given up; a supervisor closes a failing station sooner
+#: The number of silent deaths of its workers after which a segment is given up; a failing station is closed sooner
 LOSSES: Final = 8
-MOVES: Final = 64  #: At this many announced ends of its nodes a segment is given up
+MOVES: Final = 64  #: The number of announced ends of its nodes after which a segment is given up
 SHARED_LOSSES: Final = 2  #: After this many silent deaths the work runs alone: it may be what kills its workers
 
 
@@ -87,7 +87,7 @@ def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        return FaultKind.LOST  # work that ran alone cannot have broken the worker beside it
+        return FaultKind.LOST  # this work ran alone, so it was not the work that broke the worker
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 
@@ -166,7 +166,7 @@ def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -
     times = len(history)
     if history[-1].fault is FaultKind.KILLED:
         message = f"segment {segment} killed every process that ran it, {times} in all, last: {error.message}"
-        advice = "Run the job again with --keep-evidence, which saves the segment's input, and report it."
+        advice = "Run the job again with --keep-evidence, which saves the segment's input, and report the error."
         return SegmentFailed(message, advice, segment)
     return SegmentFailed(f"segment {segment} failed {times} times, last: {error.message}", error.next_step, segment)
 
@@ -181,6 +181,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints without the stations where attempts failed; blameless ones do not count."""
+    """Return the last attempt's constraints, to avoid each station that may be to blame for a failed attempt."""
     failed = (attempt.where.station for attempt in history if attempt.fault not in _BLAMELESS)
     return replace(history[-1].constraints, avoid=frozenset(failed))

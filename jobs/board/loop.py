@@ -152,7 +152,7 @@ class PoolCapacity(Capacity):
 
 
 class BoardLoop(Generic[ResultT]):
-    """Runs the segments of one job until all are joined; for one use.
+    """Runs the segments of one job until all are joined. Use an instance only once.
 
     ``work`` runs a segment, ``accept`` returns the board's event for the result of a run, ``join`` receives the joined
     segments in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots
@@ -190,7 +190,7 @@ class BoardLoop(Generic[ResultT]):
 
     @property
     def second_runs(self) -> str:
-        """How many segments had a second run and how many frames that wasted, in words; "" without any."""
+        """In words: how many segments had a second run, and how many frames that wasted; "" if no segment had one."""
         if not self.board.doubled:
             return ""
         late = counted(self.board.doubled, "late segment")

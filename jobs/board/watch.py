@@ -59,7 +59,7 @@ class WorkWatch:
         self._sleep = sleep
 
     async def submit(self, work: Work[ResultT], frames: int = 0) -> ResultT:
-        """Run ``work`` of ``frames`` frames (0 if unknown) on the pool, under watch.
+        """Run ``work`` of ``frames`` frames (0 if unknown) on the pool, and watch it.
 
         Raises DeadlineMissed: the work hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
         """

@@ -144,7 +144,7 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Plan everything except the video track ``encoded_index`` (a stream index), by default that of the spec.
+    """Plan everything except the video track at stream index ``encoded_index``, by default the requested one.
 
     Raises Unsupported: the requested audio does not fit the container, or a selected track does not exist.
     """

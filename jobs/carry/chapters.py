@@ -32,7 +32,7 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 
 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
-    """Return chapters without gaps from ``begin_s`` to ``end_s`` at most, the end of the film.
+    """Return chapters without gaps from ``begin_s`` on; none ends after ``end_s``, the end of the film.
 
     A chapter that overlaps the next one, or has no length, ends where the next one begins.
     """

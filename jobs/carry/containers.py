@@ -129,7 +129,9 @@ class Container:
     language_tags: LanguageForm | None = None  #: how the container states language tags (BCP 47)
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
-    """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
+    """The dispositions, besides the default one, that the container states: for all tracks (key None), and for each
+    kind.
+    """
     holds_more: str = ".mkv"  #: the container that holds what this one cannot; "" for none
 
     @property
@@ -352,4 +354,4 @@ _BY_EXTENSION = {
     "ivf": Container(name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})),
 }
 
-EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without the dot, that stand for a container
+EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without the dot, by which a container is selected

@@ -48,7 +48,7 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the timecode that is ``pictures`` later; it wraps after a day."""
+        """Return the timecode ``pictures`` pictures later; after a day it begins again at zero."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:
@@ -87,7 +87,7 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None if there is none, or the output's rate cannot count it.
+    """Return the timecode of the output's first picture; None if there is none or the rate cannot express it.
 
     ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
     picture.

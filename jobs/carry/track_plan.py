@@ -91,7 +91,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 
 
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
-    """Return a track's label, and its number in ``verify``: among the requested, decodable tracks of the same kind."""
+    """Return a track's label, and its number in ``verify`` among the requested, decodable tracks of the same kind."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)

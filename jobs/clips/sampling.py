@@ -162,7 +162,7 @@ def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[i
 
 
 def _spaced(first: int, last: int, count: int) -> list[int]:
-    """Return whole numbers at equal distances, rounded like those of torch.linspace: from both ends to the middle."""
+    """Return whole numbers at equal distances, computed from both ends to the middle, as torch.linspace does."""
     step = (last - first) / max(1, count - 1)
     return [
         int(first + step * n if n < count // 2 or count == 1 else last - step * (count - n - 1)) for n in range(count)

@@ -12,7 +12,7 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than these
+_LATEST_TICKS: Final = 1 << 53  #: Times in a file have 64 bits, and a file's ticks may be finer than the caller's
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 

@@ -36,7 +36,7 @@ PEEK_FRAMES: Final = 2
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    One group of pictures is in memory. All groups are closed, so each one is shown completely before the next.
+    It keeps one group of pictures in memory. All groups are closed, so each one is shown completely before the next.
     """
 
     def __init__(

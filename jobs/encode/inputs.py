@@ -1,4 +1,4 @@
-"""Reads every kind of picture that ``encode`` accepts into one type, with the place in memory and the time."""
+"""Reads every kind of picture that ``encode`` accepts into one type, with its place in memory and its time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -67,9 +67,9 @@ async def encode(
 
     Raises:
         UsageError: options are invalid; an item is not a frame, does not fit the others, or has no time; there are no
-            frames; or the output is the file that they come from.
+            frames; or the output is the file from which the frames come.
         RequestError: the output cannot be made as requested.
-        DeviceError: the GPU failed, or NVENC is required and cannot encode them.
+        DeviceError: the GPU failed, or NVENC is required and cannot encode the frames.
         WorkError: encoding or writing failed.
     """
     fields = {"output": location("output", output), "codec": codec, "fps": fps, **options}
@@ -119,7 +119,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             else:
                 await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
             await loop.run_in_executor(thread, encoder.finish)
-        except BaseException:  # also after a cancellation: the session must be closed in the thread that opened it
+        except BaseException:  # even after a cancellation, the session must be closed in the thread that opened it
             encoder.cancel()
             await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
             if isinstance(frames, FrameStream):

@@ -130,7 +130,7 @@ class EncodeRequest(PictureRequest):
     @model_validator(mode="after")
     def _check_clock(self) -> Self:
         if self.fps is not None and self.time_base is not None:
-            raise ValueError("`fps` and `time_base` exclude each other: a constant rate counts its frames")
+            raise ValueError("`fps` and `time_base` exclude each other: with a constant rate, frames need no times")
         return self
 
     @property

@@ -135,7 +135,7 @@ def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest
         message = f"workers cannot read this {type(source).__name__}"
         raise UsageError(message, "Give a path or URL that all of them can open, or use codecfleet.frames here.")
     if others := sorted(set(options) - FleetFrameOptions.__annotations__.keys()):
-        message = f"a fleet's frames do not take {', '.join(others)}"
-        raise UsageError(message, "docs/learning.md lists their options.")
+        message = f"`Fleet.frames` does not accept {', '.join(others)}"
+        raise UsageError(message, "docs/learning.md lists the options.")
     fields = {"source": absolute(path), "place": "auto", "threads": 1, **options}
     return build(FrameRequest, fields, str, "docs/learning.md lists the options.")

@@ -9,7 +9,7 @@ from fractions import Fraction
 TOLERANCE_S = Fraction(1, 500)
 _SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
-#: The byte of silence in formats where it is not 0 (ITU-T G.711)
+#: The byte of silence in formats in which a zero byte is not silence (ITU-T G.711)
 _LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
 
 

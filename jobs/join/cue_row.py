@@ -17,7 +17,7 @@ class Shown(NamedTuple):
 class CueRow:
     """Takes cues in the order of their beginnings, and yields cues without overlap.
 
-    A merged cue has its texts in that order.
+    A merged cue has the texts of its cues in that order.
     """
 
     crowded: int = 0  #: how many cues have no length, or begin while others are shown

@@ -81,12 +81,14 @@ def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bo
 def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputInUse:
     """Return the error for a folder or an output that another job owns."""
     if owner is None:
-        return OutputInUse(f"another job writes {what}", "Wait until it has ended, or choose another output.")
+        return OutputInUse(f"another job writes {what}", "Wait until that job has ended, or choose another output.")
     message = f"another job writes {what}: process {owner.pid} on {owner.host}"
     if owner.boot == here.boot:
-        return OutputInUse(message, "Wait until it has ended, or end it; or choose another output.")
+        return OutputInUse(message, "Wait until that process has ended, end it, or choose another output.")
     wait_s = max(1, round(LEASE_S - age_s))
-    return OutputInUse(message, f"If it has died, try again in {wait_s} s; else wait, or choose another output.")
+    return OutputInUse(
+        message, f"If that process has died, try again in {wait_s} s; otherwise wait, or choose another output."
+    )
 
 
 def _began(pid: int) -> str:
@@ -134,7 +136,7 @@ class FolderOwner:
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the folder still names this owner; during a suspension another may have taken it."""
+        """Return whether the folder still names this owner; another job may have taken it during a suspension."""
         with suppress(OSError):
             return Owner.of(self._folder) == self._here
         return False

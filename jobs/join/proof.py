@@ -19,7 +19,7 @@ from ..report.report import Proof
 from .spool import SpooledSegment
 from .video_track import JoinedTrack
 
-_REPORT_IT = "Nothing was published. Please report it with the input and the options."
+_REPORT_IT = "Nothing was published. Please report this error together with the input and the options."
 
 
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:

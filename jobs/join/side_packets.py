@@ -250,7 +250,7 @@ class CuePipe(Pipe):
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
     one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted cues are merged instead
-    crowded: int = 0  #: how many cues that rule changes
+    crowded: int = 0  #: how many cues overlap others or have no duration
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)

@@ -147,7 +147,7 @@ class SideTracks:
             stream = output.add_mux_stream(plan.codec or "")
         except ValueError as error:
             message = f".{self._plan.container.name} refuses {plan.track.name} as {plan.codec}: {error}"
-            raise WorkError(message, "Leave the track out, and please report it.") from error
+            raise WorkError(message, "Leave the track out, and please report this error.") from error
         if plan.action is Action.COPY:
             copy_parameters(stream, source)
         elif plan.codec == "mov_text":

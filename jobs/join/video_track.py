@@ -181,14 +181,14 @@ class TrackFile:
             return self._failed(error)
         message = f"{self._container.name} cannot hold {self._copied} {place} of the output: {error.strerror}"
         other = f"write {more}, or " if (more := self._container.holds_more) else ""
-        return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
+        return InputUnreadable(message, f"The input may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
         """Return the error for a failure of the muxer: with an errno the storage failed, otherwise the container."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
-        return StorageFailed(message, "Try another container, and please report it with the input.")
+        return StorageFailed(message, "Try another container, and please report this error together with the input.")
 
 
 def add_video_track(

@@ -22,7 +22,7 @@ _NEITHER: Final = frozenset(
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
     | {"if_smaller", "ship", "finish_within_s"}
 )
-"""Fields of a spec that change no byte, and those that a header states in full, such as input and encoder."""
+"""Fields of a spec that change no byte of the output, or that a header states in full, such as input and encoder."""
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
 """Fields of a spec that may differ between two requests for the same output."""
 _WORDS: Final = {
@@ -62,7 +62,10 @@ def _own_version() -> str:
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:
-    """Return the SHA-256 of the overlay picture and of the font, each None if there is none. Raises InputError."""
+    """Return the SHA-256 of the overlay picture and of the font, None for a file that the job does not use.
+
+    Raises InputError.
+    """
     overlay = None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
     font = font_sha256(spec.subtitle_font)
     return {"overlay": overlay} | ({} if font is None else {"font": font})

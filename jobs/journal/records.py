@@ -3,7 +3,7 @@
     record = length (4 bytes, little endian) | checksum (16 bytes) | content (msgpack)
 
 A checksum is BLAKE2b over the previous checksum and the content, so a changed, missing, repeated or moved record ends
-the readable part. The beginning of a stream gives the first of its records.
+the readable part. If only the beginning of a stream is read, it gives the first records.
 """
 
 import hashlib

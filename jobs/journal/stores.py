@@ -266,9 +266,9 @@ class StoreLease:
 
 
 def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
-    """Return the last recorded owner of the work in a store, and when that ownership was last renewed.
+    """Return the last recorded owner of the work in a store, and when that owner last renewed it.
 
-    The time is in seconds since 1970; (None, 0) if no owner can be read.
+    The time is in seconds since 1970. The result is (None, 0) if no owner can be read.
     """
     with suppress(KeyError, TypeError, ValueError):
         stated = json.loads(store.content(OWNER_FILE))

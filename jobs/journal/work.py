@@ -64,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job with this header cannot continue the found work; None if it can, or without any work."""
+        """Return why the job with this header cannot continue the found work; None if it can, or if there is no work."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
@@ -118,7 +118,10 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; without any, remove everything. Never raises."""
+        """Release everything, and return how many segments are kept; if none is kept, remove everything.
+
+        Never raises.
+        """
         if not self._is_open:
             return 0
         try:
@@ -202,7 +205,7 @@ def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     try:
         report = Report.model_validate(dict(found.complete.report))
     except ValueError:
-        return None  # written by an unreleased version
+        return None  # the journal was written by an unreleased version
     segments = tuple(each.model_copy(update={"restored": True}) for each in report.segments)
     resumed = Resumed(restored=found.segments_done, redone=0, published=True)
     return report.model_copy(update={"segments": segments, "resumed": resumed})

@@ -114,7 +114,7 @@ class Decoder(OwnThread):
         return self._call(self._session.decode, packet)
 
     async def decode_async(self, packet: object) -> list[Frame]:
-        """Run ``decode`` for an event loop. The frames of a cancelled call are lost."""
+        """Run ``decode`` without blocking the event loop. The frames of a cancelled call are lost."""
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
@@ -122,7 +122,7 @@ class Decoder(OwnThread):
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:
-        """Run ``flush`` for an event loop."""
+        """Run ``flush`` without blocking the event loop."""
         return await self._awaited(self._session.flush)
 
 

@@ -116,7 +116,7 @@ class EncodingSession:
     def _encoded(self, offered: Offered) -> list[EncodedPacket]:
         """Encode a picture, as an IDR picture if requested.
 
-        If it is refused, the request applies to the next picture.
+        If the picture is refused, the request applies to the next picture.
         """
         wants_idr, self._wants_idr = self._wants_idr, False
         try:
@@ -150,7 +150,7 @@ class EncodingSession:
 
 
 def unwrapped(frame: EncodeFrame) -> EncodeFrame:
-    """Return the picture if it is an ``EncodeFrame``, otherwise ``frame``. Raises UsageError: both hold requests."""
+    """Return the frame, or its picture if that is an ``EncodeFrame``. Raises UsageError: both hold requests."""
     own = frame.picture
     if not isinstance(own, EncodeFrame):
         return frame

@@ -1,7 +1,7 @@
 """Chooses where a track is cut. Pure: cuts change the output's bytes, so only the index and the request decide them.
 
-Each segment starts with an IDR picture. It costs least at a scene change, where the source also has a keyframe. Cuts
-therefore prefer access points that lie off the source's regular keyframe grid.
+Each segment starts with an IDR picture. An IDR picture costs least at a scene change, where the source also has a
+keyframe. Cuts therefore prefer access points that lie off the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right

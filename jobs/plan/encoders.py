@@ -23,7 +23,7 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-NOT_ON_NVENC = "encoder"  #: The code of the warning that a track for which NVENC was chosen is encoded in software
+NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes a track for which NVENC was chosen
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has an NVENC that can encode this track"
 _STEP = "Use --encoder software, or leave it at auto."
@@ -93,7 +93,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the encoder's pictures, which it can only scale and convert."""
+    """Return whether the device can make the pictures to encode: all it can do is scale and convert."""
     surface = surface_format(source.pix_fmt)
     if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False

@@ -44,7 +44,7 @@ CPU_ONLY: Final = "the job uses only CPUs"
 LANES_SHOWN: Final = 24
 _CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
-    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet doctor. "
+    "If this machine has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet doctor. "
     "Otherwise leave the option out."
 )
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
@@ -137,7 +137,10 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU. Called if it runs only on this machine, which has no driver."""
+    """Raise Unsupported if a job needs a GPU.
+
+    Call this if the job runs only on this machine, which has no driver.
+    """
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"

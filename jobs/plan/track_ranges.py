@@ -166,7 +166,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
     """Return the requested part in ticks; None stands for the track's own start or end."""
     if not len(index.times):
         message = f"no picture of {index.source} is visible: its edit list hides all of them, or they have no time"
-        raise InputUnreadable(message, "It may be damaged; get a complete copy.")
+        raise InputUnreadable(message, "The file may be damaged; get a complete copy.")
     start = None if not start_s else index.tick_at(start_s)
     end = None if end_s is None else index.tick_at(end_s)
     if start_s is not None and start_s >= index.duration_s:

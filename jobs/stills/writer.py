@@ -135,7 +135,7 @@ class StillsWriter:
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
             message = f"{len(self.moments)} stills were planned, but {len(self.stills)} were taken"
-            raise ProofFailed(message, "Please report it with the input.")
+            raise ProofFailed(message, "Please report this error together with the input.")
         if not self.stills:
             message = f"no picture of {self.plan.spec.source} decodes at the time of any still"
             raise InputUnreadable(message, "It may be damaged; get a complete copy.")

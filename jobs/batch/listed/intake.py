@@ -74,7 +74,7 @@ class Intake:
             check_relative(listed.row.output, "the output")
             return below_root(listed.row.output, listed.row.output)
         if ".." in listed.name.path.split("/"):
-            message = f"{listed.source} has a part .. in its name, so its output would be elsewhere"
+            message = f"{listed.source} has a part .. in its path, so its output would be outside the output folder"
             raise UsageError(message, "Rename it, or leave it out and name its output in a list.")
         return self._template.output(listed.name)
 

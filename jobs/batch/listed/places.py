@@ -32,8 +32,8 @@ VIDEO_SUFFIXES: Final = frozenset(
 _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
-"""Steps in a path. They have no meaning in an object's key, so they do not count as hidden names there."""
-#: Credentials at the beginning of an address, which do not count as part of its name
+"""The steps ``.`` and ``..`` of a path, which are not hidden names. In an object's key they have no special meaning."""
+#: Credentials at the beginning of an address; an output's name leaves them out
 _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 
@@ -73,7 +73,7 @@ def _list_one(place: str, stdin: TextIO) -> Iterator[Listed]:
     elif _MAGIC.intersection(place):
         yield from _pattern(split_protocol(place)[1])
     else:
-        raise InputNotFound(f"there is nothing at {place}", "Check the path; quote a pattern.")
+        raise InputNotFound(f"there is nothing at {place}", "Check the path; put a pattern into quotes.")
 
 
 def _list_or_file(path: Path) -> Iterator[Listed]:

@@ -11,7 +11,7 @@ from ...carry.containers import EXTENSIONS
 FIELDS: Final = ("dir", "stem", "ext")
 _OTHERWISE: Final = "mp4"
 _KNOWN: Final = "it may have {dir}, {stem} and {ext}"
-_HOW: Final = "Write for example {dir}/{stem}.{ext}; a brace itself is doubled: {{."
+_HOW: Final = "Write for example {dir}/{stem}.{ext}; write {{ for a brace."
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ class BatchDatabase:
     def _there(self) -> sqlite3.Connection:
         """Return the connection; restore the file first if it was removed.
 
-        Raises StorageFailed: it was closed or replaced.
+        Raises StorageFailed: the database was closed, or the file was replaced.
         """
         if self._connection is None:
             raise StorageFailed(f"{self.path} is closed", "Run the batch again: it continues where it stopped.")

@@ -37,7 +37,7 @@ class Made(NamedTuple):
 def application_of(path: Path) -> int | None:
     """Return the application id of a batch's database, or None for an empty file.
 
-    If the database has no log, it is read without creating files beside it.
+    A database without a log is read without creating files beside it.
 
     Raises UsageError: the file belongs to another program.
     """
