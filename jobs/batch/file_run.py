@@ -339,7 +339,9 @@ class FileRun:
                 error=result.error_class,
                 exit_code=result.exit_code,
                 message=result.message,
-                next_step=error.next_step if isinstance(error, CodecfleetError) else "Report it: it is a defect.",
+                next_step=error.next_step
+                if isinstance(error, CodecfleetError)
+                else "Report this error: it is a defect of codecfleet.",
             )
         )
         return result

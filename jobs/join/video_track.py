@@ -184,7 +184,7 @@ class TrackFile:
         return InputUnreadable(message, f"The input may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
-        """Return the error for a failure of the muxer: with an errno the storage failed, otherwise the container."""
+        """Return the error for a failure of the muxer; if the failure has an errno, the storage caused it."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"

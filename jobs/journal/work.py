@@ -64,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job with this header cannot continue the found work; None if it can, or if there is no work."""
+        """Return why the job with this header cannot continue the found work; None if it can, or if none was found."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"

@@ -116,7 +116,9 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return the requested keyframe grid, from the output's first picture; ``shown_from_ticks`` as in ``settle_rate``.
+    """Return the requested keyframe grid, from the output's first picture.
+
+        ``shown_from_ticks`` is as in ``settle_rate``.
 
     Raises UsageError: the interval is shorter than a picture.
     """

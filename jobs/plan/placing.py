@@ -44,8 +44,8 @@ CPU_ONLY: Final = "the job uses only CPUs"
 LANES_SHOWN: Final = 24
 _CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
-    "If this machine has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet doctor. "
-    "Otherwise leave the option out."
+    "If this machine has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet "
+    "doctor. Otherwise leave the option out."
 )
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}

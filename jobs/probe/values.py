@@ -164,7 +164,7 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # counted from the first packet with a DTS on; over all packets if none has a DTS
+    missing_dts: int  # counted from the first packet with a DTS; over all packets if none has a DTS
     repeated_pts: int
     backward_dts: int
     clock_resets: int

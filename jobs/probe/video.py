@@ -41,7 +41,10 @@ class VideoFindings:
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
-    """Probe video track ``track``, from 0; facts may be missing. Raises InputError if the file does not open."""
+    """Probe the video track with the number ``track``, counted from 0. Facts may be missing.
+
+    Raises InputError if the file does not open.
+    """
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:

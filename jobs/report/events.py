@@ -142,4 +142,11 @@ class Failed(Event):
         if isinstance(error, CodecfleetError):
             return cls(job, at_s, type(error).__name__, error.message, error.next_step, error.exit_code)
         text = redacted(str(error))
-        return cls(job, at_s, type(error).__name__, text, "Report it: it is a defect.", CodecfleetError.exit_code)
+        return cls(
+            job,
+            at_s,
+            type(error).__name__,
+            text,
+            "Report this error: it is a defect of codecfleet.",
+            CodecfleetError.exit_code,
+        )

@@ -218,7 +218,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning
     # the wall time of the stages (index, plan, startup, encode, gather, proof, publish) and in total
     timings_s: dict[str, float]
-    fps: float  # frames per second of the encode stage alone: without start-up, join and proof
+    fps: float  # frames per second in the encode stage: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job started over
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
     warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster
@@ -228,7 +228,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     frame_rate: _Rate | None = None  # the requested frame rate, as a fraction; None if the source's times are kept
     # the options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
-    gpu_refusal: str = ""  # why no GPU worked for the job; "" if a GPU did, or if there was none, or none was wanted
+    gpu_refusal: str = ""  # why no GPU worked for the job; "" if one worked, none exists, or the job wanted none
 
     @property
     def part_s(self) -> tuple[Fraction | None, Fraction | None]:

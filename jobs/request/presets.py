@@ -22,7 +22,7 @@ from .spellings import BETWEEN, PRESET_NAMES
 from .values import refusal
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
-PRESETS_SCHEMA: Final = 1  #: The version of what ``codecfleet presets --json`` prints
+PRESETS_SCHEMA: Final = 1  #: The schema version of the output of ``codecfleet presets --json``
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # no number here matches this speed of x264: the error names the nearest ones
+        return True  # no number here matches this speed of x264, so the error names the nearest numbers
     try:
         _speed("", word)
     except UsageError:

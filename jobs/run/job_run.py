@@ -54,7 +54,7 @@ _TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU work
 
 
 class JobRun:
-    """Runs one job; for one use.
+    """Runs one job. Use an instance only once.
 
     ``start`` is awaited after planning, and may continue a start of ``pool`` that has begun. ``keeps_if_cancelled``
     returns whether a cancelled job keeps its finished segments for another run.
@@ -107,14 +107,14 @@ class JobRun:
                 if taken is not None:
                     raise taken  # noqa: TRY301 - the work location is released as after any other failure
                 report = await self._sharing_blocks()
-        except BaseException as error:  # also after a cancellation, work is kept or removed
+        except BaseException as error:  # even after a cancellation, work is kept or removed
             await asyncio.shield(self._keep_or_remove(error))
             raise
         await asyncio.shield(in_thread(self._work.remove))
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Check the output. Return the error that refuses it if an earlier run of this job may have published it."""
+        """Return the error for a taken output if an earlier run of this job may have published it; otherwise raise it."""
         spec = self._spec
         refuse_folder(spec.source)
         try:

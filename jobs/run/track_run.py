@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class TrackRun:
-    """Encodes and joins one plan whose encoder is chosen; for one use.
+    """Encodes and joins one plan whose encoder is chosen. Use an instance only once.
 
     The source must match ``stamp``. ``work`` must be open; it holds spooled segments and the joined file.
     """
@@ -96,7 +96,7 @@ class TrackRun:
     def restore(self, found: Iterable[Encoded]) -> None:
         """Start with the segments of an earlier run.
 
-        Raises InputDamaged: with ``strict``, damage in them is refused.
+        Raises InputDamaged: ``strict`` is set, and a segment is damaged.
         """
         results = []
         for each in found:
@@ -159,8 +159,10 @@ class TrackRun:
         try:
             path = await in_thread(save_evidence, Path(folder), failed.number, range_, failed.history)
         except CodecfleetError as unsaved:
-            return SegmentFailed(error.message, f"Its packets were not saved: {unsaved}", error.segment)
-        return SegmentFailed(error.message, f"Report it with {path} and the .json beside it.", error.segment)
+            return SegmentFailed(error.message, f"The segment's packets were not saved: {unsaved}", error.segment)
+        return SegmentFailed(
+            error.message, f"Report this error with {path} and the .json file beside it.", error.segment
+        )
 
     async def _work(self, run: Run) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
@@ -292,7 +294,7 @@ class TrackRun:
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
             joined = await shielded(gather.finish)
-        except BaseException:  # also after a cancellation, the file is closed
+        except BaseException:  # even after a cancellation, the file is closed
             gather.abandon()
             raise
         self._warnings = (*guard.warnings(), *gather.warnings)

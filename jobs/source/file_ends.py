@@ -41,7 +41,7 @@ class PacketEnds:
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
     """Return whether a file is shorter than its format says.
 
-    ``watch`` was there when the file was opened; ``seen`` is what its packets show.
+    ``watch`` has the headers read while the file was opened; ``seen`` has the facts that the file's packets show.
 
     Raises InputError: the file cannot be read again; StorageFailed: the store does not answer.
     """

@@ -268,7 +268,7 @@ class TrackIndex:
 
     def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
         """Return the times of the pictures in [start, end), sorted."""
-        # NumPy's search releases the GIL, for which all threads that decode then queue.
+        # NumPy's search would release the GIL, and then wait for it behind all threads that decode.
         times = self.times.data
         low = 0 if start is None else bisect_left(times, start)
         high = len(times) if end is None else bisect_left(times, end)

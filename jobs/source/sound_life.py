@@ -111,7 +111,7 @@ def in_part(
 
 
 def counted_from(formats: tuple[SoundFormat, ...], first_s: Fraction | None) -> tuple[SoundFormat, ...]:
-    """Return the formats with ``shown_s`` filled in; ``first_s`` as in ``in_part``."""
+    """Return the formats with ``shown_s`` filled in; ``first_s`` is as in ``in_part``."""
     return tuple(replace(found, shown_s=None if first_s is None else found.start_s - first_s) for found in formats)
 
 

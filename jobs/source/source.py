@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 _SEEN_EVERYWHERE: Final = (
-    "Add --ship to send it to the nodes, or put it on storage that every node sees under the same path."
+    "Add --ship to send the file to the nodes, or put the file on storage that every node sees under the same path."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """The version of a source: device, inode, size and change time of a local file; else what the store reports."""
+    """The version of a source: device, inode, size and change time of a local file; otherwise what the store reports."""
 
     source: str
     facts: Hashable | None  #: None if the store reports nothing, so that changes go unnoticed
@@ -70,7 +70,7 @@ class SourceStamp:
             raise changed_meanwhile(self.source)
 
     def check_local(self) -> None:
-        """Run ``check`` for a local source; for other sources, workers compare the version with each segment."""
+        """Run ``check`` for a local source; for other sources, workers compare the version for each segment."""
         if is_local(self.source):
             self.check()
 
@@ -134,7 +134,7 @@ class SourceReading:
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return format and side data of the pictures. Raises InputUnreadable: no picture decodes."""
         if self.picture is None:
-            advice = "It may be encrypted or damaged; codecfleet has no keys for protected media."
+            advice = "The source may be encrypted or damaged; codecfleet has no keys for protected media."
             raise InputUnreadable(self.undecodable, advice)
         return self.picture
 

@@ -150,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the BCP 47 languages of an open source's streams. ``watch`` was there when the source was opened."""
+    """Return the BCP 47 languages of an open source's streams. ``watch`` has the bytes read at the opening."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:

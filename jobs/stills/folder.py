@@ -49,7 +49,9 @@ def _check_replaceable(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         raise OutputExists(f"{path} exists already, and is not a folder", advice)
     if path.is_mount():
-        raise OutputExists(f"{path} is a mount point, which cannot be replaced", "Use a new folder in it.")
+        raise OutputExists(
+            f"{path} is a mount point, which cannot be replaced", "Use a new folder inside the mount point."
+        )
     listed = _listed(path)
     others = sorted(each.name for each in path.iterdir() if each.name not in listed)
     if others:

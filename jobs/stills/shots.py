@@ -19,7 +19,7 @@ from ..plan.cuts import usual_segment_s
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING, TrackIndex
 
-MOVES_MOST: Final = 3  # how many steps back to search for a safe entry, which is 7 access points
+MOVES_MOST: Final = 3  # the most steps back in the search for a safe entry; together the steps pass 7 access points
 
 
 @dataclass(frozen=True, slots=True)

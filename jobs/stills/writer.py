@@ -138,7 +138,7 @@ class StillsWriter:
             raise ProofFailed(message, "Please report this error together with the input.")
         if not self.stills:
             message = f"no picture of {self.plan.spec.source} decodes at the time of any still"
-            raise InputUnreadable(message, "It may be damaged; get a complete copy.")
+            raise InputUnreadable(message, "The source may be damaged; get a complete copy.")
         if self._sheets is not None:
             self._sheets.finish()
         plan = self.plan
@@ -158,7 +158,7 @@ class StillsWriter:
         if not self.missing:
             return []
         stills = counted(len(self.missing), "still")
-        return [f"{stills} left out, the first is number {self.missing[0]}: no picture decodes at or before it"]
+        return [f"{stills} left out, the first is number {self.missing[0]}: no picture decodes at or before its time"]
 
     def _facts(self) -> dict[str, Any]:
         plan = self.plan
@@ -245,7 +245,7 @@ def listing(
 def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
     """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
 
-    The still before a missing one covers its time. Cues shorter than a millisecond are left out.
+    If a still is missing, the still before it covers its time. Cues shorter than a millisecond are left out.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [

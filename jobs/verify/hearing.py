@@ -158,7 +158,7 @@ def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) 
 def speakers_that_differ(
     was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
 ) -> list[str]:
-    """Return the speakers whose level differs from ``gain`` times the old one by more than a factor of ``times``.
+    """Return the speakers whose level differs from ``gain`` times the old level by more than a factor of ``times``.
 
     Levels below ``least`` are ignored. Mono may move from the centre to left and right.
     """

@@ -97,7 +97,7 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files; a file that has ended has None.
+        """Take frame ``number`` of both files; a file that has ended gives None.
 
         ``time_s`` is the source's time, if known.
         """

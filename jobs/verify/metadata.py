@@ -282,7 +282,7 @@ def _bitstream_hdr(output: str) -> HdrStatic:
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         with suppress(av.error.FFmpegError):
-            # A film with a single picture returns it only at the flush.
+            # The decoder of a film with a single picture returns this picture only at the flush.
             for packet in chain(only(container, stream), [None]):
                 bare = None
                 if packet is not None:

@@ -83,6 +83,6 @@ def test_evidence_that_cannot_be_saved_hides_no_error(clip: Path, tmp_path: Path
         ("segment 0", attempt): ProcessKilled("signal 11") for attempt in (1, 2)
     }
     (tmp_path / "kept").write_text("a file")
-    with pytest.raises(SegmentFailed, match="Its packets were not saved: ") as caught:
+    with pytest.raises(SegmentFailed, match="The segment's packets were not saved: ") as caught:
         transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(tmp_path / "kept"))
     assert caught.value.segment == 0

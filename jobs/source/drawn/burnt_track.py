@@ -35,7 +35,7 @@ MOST_BYTES: Final = 128 << 20
 MOST_FONT_BYTES: Final = 64 << 20
 _OBJECT_BYTES: Final = 512  #: The memory that each subtitle takes in addition to its samples
 _FAST: Final = 1  #: zlib's level
-NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle that states no end ends
+NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that states none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class BurntTrack:
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
-    """Return the subtitle track with a number (from 0) or language; None without a request.
+    """Return the subtitle track with a number (from 0) or language; None if none is requested.
 
     Raises Unsupported: there is no such track, or it holds neither bitmaps nor plain text.
     """
@@ -66,7 +66,10 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
         raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
     if track.codec not in BITMAP_CODECS | TEXT_CODECS:
         message = f"{track.name} cannot be burnt in: it is neither bitmaps (PGS, DVB, VobSub) nor plain text (SubRip)"
-        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE) and a lossless codec; use its output.")
+        raise Unsupported(
+            message,
+            "Burn the subtitles in with FFmpeg (-vf subtitles=FILE) and a lossless codec, and use FFmpeg's output.",
+        )
     return track
 
 
@@ -145,7 +148,7 @@ def _font_content(font: str) -> bytes:
 
 
 def font_sha256(font: str | None) -> str | None:
-    """Return the SHA-256 of a font file, or None without one. Raises InputError: the file cannot be read."""
+    """Return the SHA-256 of a font file, or None without a font file. Raises InputError: the file cannot be read."""
     if font is None:
         return None
     return hashlib.sha256(_font_content(font)).hexdigest()
