@@ -114,7 +114,7 @@ class JobRun:
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Return the error for a taken output if an earlier run of this job may have published it; otherwise raise it."""
+        """Return the error for a taken output if an earlier run of this job may have published it."""
         spec = self._spec
         refuse_folder(spec.source)
         try:

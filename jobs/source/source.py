@@ -45,7 +45,7 @@ _SEEN_EVERYWHERE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """The version of a source: device, inode, size and change time of a local file; otherwise what the store reports."""
+    """The version of a source: device, inode, size and change time of a local file, or what the store reports."""
 
     source: str
     facts: Hashable | None  #: None if the store reports nothing, so that changes go unnoticed

@@ -23,7 +23,7 @@ from .verdict import Check, PictureNumbers, check
 
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
-MOVED = 16.0  # a tile has changed between two source frames from this mean squared difference on (8-bit steps)
+MOVED = 16.0  # a tile has changed if the mean squared difference of two source frames is at least this (8-bit steps)
 # a neighbour matches clearly better if its squared error is below this fraction of the expected frame's
 CLEARLY = 0.4
 FAITHFULLY = 1 / 6

@@ -17,7 +17,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None  # the report's warning that declares this failure; the check then is not ``failed``
+    declared: str | None = None  # the warning that declares this failure, if any; the check is then not ``failed``
 
     @property
     def failed(self) -> bool:

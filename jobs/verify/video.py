@@ -116,7 +116,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
     exact = (expected_base / base).denominator == 1
     unit = expected_base * base / (expected_base.numerator * base.numerator)  # divides both bases
     by, to = int(expected_base / unit), int(base / unit)
-    # Coarser ticks round both the first frame's time and this one, together by one tick at most.
+    # Coarser ticks round both the first frame's time and this frame's time, together by one tick at most.
     allowed = 0 if exact else to
     worst, worst_frame, wrong = 0, 0, 0
     for number, (want, have) in enumerate(zip(expected, found, strict=False)):

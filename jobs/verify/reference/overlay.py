@@ -57,7 +57,10 @@ class OverlayReference:
         return self.file.samples() / 255
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the picture over them. Raises UsageError if it is partly outside."""
+        """Return planes of Y', Cb and Cr with the picture over them.
+
+        Raises UsageError if the picture is partly outside.
+        """
         (height, width), (x, y) = planes[0].shape, self.overlay.place
         if y + self._rgba.shape[0] > height or x + self._rgba.shape[1] > width:
             message = f"the report has an overlay that reaches outside the output's {width}x{height}"
@@ -88,7 +91,7 @@ class BurnReference:
         return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the subtitles shown at a time over them."""
+        """Return planes of Y', Cb and Cr, with the subtitles of a moment drawn over them."""
         at = (each for each in self.track.subtitles if each.start_s <= time_s < each.end_s)
         if (subtitle := next(at, None)) is None:
             return planes

@@ -44,7 +44,7 @@ class Timeline:
     """The presentation time of every frame of a track, in ticks of ``time_base``."""
 
     order: tuple[int, ...]  # the frames in presentation order, by their places in the decoder's output
-    times: tuple[int, ...]  # the times of these frames, repaired and strictly increasing
+    times: tuple[int, ...]  # the times of the frames in ``order``, repaired and strictly increasing
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
     resets: int = 0  # how many times the decoding clock was reset
     missing: int = 0  # frames without a PTS
@@ -153,7 +153,7 @@ class SequentialDecode:
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
     pts: list[int | None] = field(default_factory=list)  # each frame's time as the decoder states it
-    stamps: list[int | None] = field(default_factory=list)  # these times, repaired by rule R1
+    stamps: list[int | None] = field(default_factory=list)  # the decoder's times, repaired by rule R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
     damaged_packets: int = 0
@@ -304,8 +304,8 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as many times as it is shown
-    times: tuple[int, ...]  # the times of these frames, in ticks of ``time_base``
+    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, with repeats
+    times: tuple[int, ...]  # the times of the part's frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock
     # the time from the part's first frame in the source to its last; None for the whole track

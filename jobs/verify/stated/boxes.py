@@ -1,4 +1,4 @@
-"""Reads what an mp4 or mov file states: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
+"""Reads what an mp4 or mov file states, by ISO/IEC 14496-12; ``fiel`` and ``clap`` by QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
 # the number of samples by which a header may differ: with reordering, FFmpeg's muxer counts one too many
 _NEAR_SAMPLES: Final = Fraction(3, 2)
-_NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; others may be damage
+_NEEDED: Final = (b"moov", b"moof", b"mdat")  # the film is incomplete if one of these is cut off; others may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")

@@ -1,4 +1,4 @@
-"""The types for what any container states about itself and its tracks, and for the bytes of a file."""
+"""Types for the facts that a container states about itself and its tracks, and for the bytes of a file."""
 
 import os
 from collections.abc import Sequence
