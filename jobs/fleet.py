@@ -145,7 +145,7 @@ class Fleet:
 
     def _opened(self) -> Pool:
         if not self._open or self._pool is None:
-            raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
+            raise UsageError("the fleet is not open", "Open it with `async with Fleet() as fleet:`.")
         return self._pool
 
     def _submit(self, spec: TranscodeSpec, turn: AbstractAsyncContextManager[object]) -> Job:

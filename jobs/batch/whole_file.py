@@ -91,7 +91,7 @@ class _OneThread(Pool):
             return
         made = [each.width * each.height for each in demand.renditions]
         if len(demand.segments) > 1 or max(demand.width * demand.height, *made) > MOST_PIXELS:
-            raise WorkError(f"{job} is not small", "Run it as a separate job.")
+            raise WorkError(f"{job} is not small", "Run the file as a separate job.")
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         del demand

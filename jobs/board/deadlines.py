@@ -16,7 +16,7 @@ from ...cluster.worker_names import NO_WORKER, StationId
 from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: The time between two samples of running work
-LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: most of it, this process was not running
+LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much, since this process was mostly not running
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
 GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long
@@ -94,7 +94,7 @@ class Paces:
             return replace(rest, lagging=self.lagging | {pace.station})
         if not delivered or not pace.total or not pace.station:
             return rest
-        # Without a sample, the work began and ended between two samples.
+        # Work without a sample began and ended between two samples.
         rates = (*self.fps_at.get(pace.station, ()), pace.total / (pace.awake_s or LOOK_S))[-RATES_KEPT:]
         return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 

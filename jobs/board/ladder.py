@@ -75,7 +75,7 @@ class Attempt:
     @property
     def step(self) -> str:
         """How the attempt ran, in words."""
-        parts = ["in a process of its own"] if self.constraints.alone else []
+        parts = ["in a separate process"] if self.constraints.alone else []
         parts += ["decoded in software"] if self.constraints.software else []
         return ", ".join(parts) or "beside other work"
 

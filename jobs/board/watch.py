@@ -80,7 +80,7 @@ class WorkWatch:
             raise
         except DeadlineMissed as error:
             if self._on_hang is not None:
-                await self._on_hang(f"{error.message}: its worker is replaced, and it runs elsewhere")
+                await self._on_hang(f"{error.message}: the worker is replaced, and the work runs elsewhere")
             raise
         finally:
             self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)

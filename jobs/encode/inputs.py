@@ -155,7 +155,7 @@ class InputReader:
         if array.ndim == 1:
             if self.size is None:
                 message = f"raw video of {array.nbytes} bytes does not state its size"
-                raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
+                raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless the layout is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
         if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV supports few formats of this kind
@@ -167,7 +167,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     """Read planes without padding, as in raw video."""
     if array.dtype.kind not in "iu" or not array.dtype.isnative:
         message = f"samples must be integers in the machine's byte order; these are {array.dtype.str}"
-        raise UsageError(message, "Round and convert them first.")
+        raise UsageError(message, "Round the samples, and convert them to integers first.")
     try:
         frame = VideoFrame(*size, name)
         planes = plane_arrays(frame)
@@ -190,7 +190,7 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
         message = f"an array of {array.shape} {array.dtype} is not a picture in {name}: {error}"
-        raise UsageError(message, f"Name its layout with input_pix_fmt. {ADVICE}") from None
+        raise UsageError(message, f"Name the array's layout with input_pix_fmt. {ADVICE}") from None
 
 
 def _guessed(shape: Sequence[int], item_bytes: int) -> str:

@@ -133,7 +133,9 @@ def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest
     path = fspath(source) if isinstance(source, PathLike) else source
     if not isinstance(path, str):
         message = f"workers cannot read this {type(source).__name__}"
-        raise UsageError(message, "Give a path or URL that all of them can open, or use codecfleet.frames here.")
+        raise UsageError(
+            message, "Give a path or URL that all workers can open, or use codecfleet.frames in this process."
+        )
     if others := sorted(set(options) - FleetFrameOptions.__annotations__.keys()):
         message = f"`Fleet.frames` does not accept {', '.join(others)}"
         raise UsageError(message, "docs/learning.md lists the options.")

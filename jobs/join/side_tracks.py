@@ -121,7 +121,7 @@ class SideTracks:
     def _input(self) -> "InputContainer":
         """Return the source, opened on first use, since a film without further tracks needs no second pass."""
         if not self._is_open:
-            raise WorkError("SideTracks is not open", "Use it in a with statement.")
+            raise WorkError("SideTracks is not open", "Use SideTracks in a with statement.")
         if self._source is None:
             self._source = self._stack.enter_context(open_source(self._url))
         return self._source

@@ -136,7 +136,7 @@ class Spool:
     def _check_nothing_waits(self) -> None:
         if (self.folder / JOURNAL_FILE).exists():
             message = f"{self._output} has an unfinished job in {self.folder}"
-            step = "Continue it with `codecfleet resume`, or remove it with `codecfleet jobs clean`"
+            step = "Continue that job with `codecfleet resume`, or remove it with `codecfleet jobs clean`"
             raise JournalRefused(message, f"{step}: docs/reliability.md.")
 
 

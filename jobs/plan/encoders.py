@@ -26,7 +26,7 @@ from .plan import Plan
 NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes a track for which NVENC was chosen
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has an NVENC that can encode this track"
-_STEP = "Use --encoder software, or leave it at auto."
+_STEP = "Use --encoder software or --encoder auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:

@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def encoder_kind(self) -> str:
-        """What the output's bytes depend on, except for the source's pictures, as one stable line."""
+        """One stable line that states everything on which the output's bytes depend, except for the source's pictures."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":

@@ -52,7 +52,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     """A failed attempt at a segment."""
 
     attempt: int
-    # how the attempt ran: "beside other work", "in a process of its own", "decoded in software", or the last two
+    # how the attempt ran: "beside other work", "in a separate process", "decoded in software", or the last two
     # together
     step: str
     where: str  # the worker; "" if the pool names none

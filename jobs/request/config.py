@@ -43,8 +43,8 @@ class _PresetOption(Part):
     preset: Annotated[
         PresetChoice | None,
         Field(
-            description="Speed: 1 is fastest, 7 slowest and smallest; or x264's name: docs/encoders.md. Or a preset's "
-            "name: docs/config.md. Or one of each."
+            description="A speed from 1 (fastest) to 7 (slowest, smallest output), or x264's name for it: "
+            "docs/encoders.md; a preset's name: docs/config.md; or a speed and a name."
         ),
         Option("--preset", VIDEO, default="4", example='"web-h264"', kind=PRESETS),
     ] = None
@@ -56,7 +56,7 @@ class _FleetOptions(Part):
         Field(
             min_length=1,
             description="The Ray cluster to use: host:port, auto for the one on this machine, or local for this "
-            "machine alone: docs/fleet.md.",
+            "machine only: docs/fleet.md.",
         ),
         Option("--address", default="the environment's RAY_ADDRESS, else this machine", metavar="RAY_ADDRESS"),
     ] = None

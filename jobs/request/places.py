@@ -28,7 +28,7 @@ class SentFiles:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
             message = f"{SENT_VARIABLE} is not from codecfleet submit"
-            raise UsageError(message, "Only submitted commands have it; unset it.") from None
+            raise UsageError(message, "Only submitted commands have this variable; unset it.") from None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -38,7 +38,7 @@ class SentFiles:
         text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})
         if len(text) > SENT_BYTES_MAX:
             message = f"the spec file and the presets have {len(text)} bytes; {SENT_BYTES_MAX} at most can be sent"
-            raise UsageError(message, "Remove comments from them, or give the options on the command line.")
+            raise UsageError(message, "Remove comments from these files, or give the options on the command line.")
         return {SENT_VARIABLE: text}
 
 

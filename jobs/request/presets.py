@@ -131,7 +131,7 @@ def read_choice(name: str, raw: object) -> PresetChoice:
 def _words_of(name: str, raw: object) -> list[str]:
     """Split a value into words.
 
-    The value is a list from the command line; text, a number or a list from TOML; or the text of a variable.
+    The command line gives a list, a variable gives text, and TOML gives text, a number or a list.
     """
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):

@@ -129,8 +129,8 @@ class RunOptions(MachineOptions):
         str | None,
         Field(
             min_length=1,
-            description="If a segment makes the job fail, save the part of the input that the segment read in this "
-            "folder, for a bug report: docs/reliability.md.",
+            description="If a segment makes the job fail, save in this folder the part of the input that the "
+            "segment read, for a bug report: docs/reliability.md.",
         ),
         Option("--keep-evidence", RUN, default="nowhere", example='"evidence"', metavar="DIR"),
         PATH,

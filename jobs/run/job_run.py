@@ -265,7 +265,7 @@ class JobRun:
             raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
-        """Return why no GPU worked; "" if a GPU worked, or none was wanted."""
+        """Return why no GPU worked; "" if a GPU worked, or if the job wanted none."""
         tallies = [segment.facts.tally for segment in track.segments]
         has_worked = plan.kind is not None or any(tally.decoded_by != SOFTWARE.name for tally in tallies)
         if self._spec.device == "cpu" or has_worked:

@@ -31,7 +31,7 @@ _EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose byte
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
-"""H.273 values that mean "not stated". Matrix 0 is not one of them: RGB has it."""
+"""H.273 values that mean "not stated". For the matrix, 0 is left out, because it is the matrix of RGB."""
 _LIMITED = 1
 # the properties that the scaler converts, by PyAV's names
 _CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}

@@ -101,7 +101,7 @@ def _check_clock(packets: Sequence[OutputPacket]) -> Check:
 def check_times(
     expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
 ) -> list[Check]:
-    """Check that every frame has its presentation time after the first, and that times increase."""
+    """Check that every frame is shown at its time after the first frame, and that times increase."""
     if not scan.timed:
         reason = "a raw bitstream states no times"
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]

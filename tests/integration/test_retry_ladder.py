@@ -46,7 +46,7 @@ def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path, tmp_
     assert len(report.segments) == SEGMENTS
     assert [(each.attempt, each.step, each.fault) for each in report.segments[0].failures] == [
         (1, "beside other work", "suspect"),
-        (2, "in a process of its own", "guilty"),
+        (2, "in a separate process", "guilty"),
     ]
     assert report.segments[0].failures[1].cause == "DeviceLost: CUDA error 999 again"
     assert [each.fault for each in report.segments[1].failures] == ["suspect"]

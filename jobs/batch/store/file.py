@@ -11,7 +11,9 @@ from . import schema
 _AGAIN: Final = "then run the same command again."
 _CHECK_DISK: Final = f"Check the disk and the space left on it, {_AGAIN}"
 _CHECK_PERMISSIONS: Final = f"Check the permissions of the file and its folder, {_AGAIN}"
-_DAMAGED: Final = "Restore it from a copy; or move it away and use --overwrite, which processes all files again."
+_DAMAGED: Final = (
+    "Restore the database from a copy; or move it away and use --overwrite, which processes all files again."
+)
 _LOCKED: Final = f"Close the program that holds its lock, {_AGAIN}"
 _WHAT_NEXT: Final = {
     sqlite3.SQLITE_FULL: f"Free some space, {_AGAIN}",

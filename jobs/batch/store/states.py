@@ -91,7 +91,7 @@ def after_error(error: BaseException, tries: int) -> EntryEvent:
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
     """Return the error that ends the batch, or None.
 
-    A batch ends without a fleet, or after too many failures in a row that were not a file's fault.
+    A batch ends if it has no fleet, or after too many failures in a row that were not a file's fault.
     """
     if isinstance(error, FleetUnavailable):
         return error

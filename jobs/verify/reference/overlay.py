@@ -45,7 +45,7 @@ class OverlayReference:
         """Read the picture. Raises InputError; UsageError: it has changed, or the report hides part of its address."""
         if "://" in overlay.picture and REDACTED in overlay.picture:
             message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
-            raise UsageError(message, "Download it, and write its path into the report, as overlay.picture.")
+            raise UsageError(message, "Download the picture, and write its path into the report as overlay.picture.")
         file = OverlayFile.read(overlay.picture)
         if file.sha256 != overlay.sha256:
             message = f"the overlay picture {overlay.picture} has changed since the report was written"
