@@ -218,7 +218,7 @@ def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterabl
 
 
 def engine_use(spans: Iterable[Span]) -> tuple[EngineShare, ...]:
-    """Return what each decoder and each encoder did, the busiest first."""
+    """Return the work of each decoder and each encoder, the busiest first."""
     spans_of: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         for key in ((span.decoded_by, "decodes"), (span.encoder.partition(" ")[0], "encodes")):

@@ -152,7 +152,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file with an output's name; None if nothing has the name, -1 for a folder and the like."""
+    """Return the size of the file with an output's name; None if nothing has the name, -1 if a folder has it."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -208,7 +208,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: the file's store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as in ``publish``.
     """
-    # Every try uses the same name, so it removes what earlier tries left.
+    # Every try uses this name, and so removes the files of earlier tries.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)

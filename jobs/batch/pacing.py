@@ -34,7 +34,7 @@ class PlannedFiles:
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
-        """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if there are none.
+        """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if none is planned.
 
         At most ``room`` more files can run beside those in flight; demand for more of them would start idle nodes.
         """

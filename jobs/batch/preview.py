@@ -194,7 +194,7 @@ class _DryRun:
         return None
 
     def _misfit_of(self, overrides: str, suffix: str) -> CodecfleetError | None:
-        """Return why options do not fit the container that an extension stands for."""
+        """Return why options do not fit the container that an extension selects."""
         try:
             asked_of(self._specs.spec(overrides, "-", f"-{suffix}"))
         except CodecfleetError as error:

@@ -39,7 +39,7 @@ _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
     """Return whether a worker may process a whole file, as far as that is known without reading the file.
 
-    A file that was tried before may have a journal, and only a job can continue from one.
+    A file that was tried before may have a journal, and only a job can continue from a journal.
     """
     is_fresh = entry.action is EntryAction.TRANSCODE and not entry.tries and not entry.was_in_flight
     is_here = is_local(spec.source) and is_local(spec.output)
@@ -52,7 +52,7 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 def goes_alone(alone: int, waiting: int) -> bool:
     """Return whether the next file runs in a separate process.
 
-    ``alone`` files run in separate processes now, and ``waiting`` files come after the next one.
+    ``alone`` is the number of files in separate processes now; ``waiting`` files come after the next file.
     """
     return alone < LONE_MAX and waiting >= MANY
 
@@ -75,7 +75,10 @@ class SmallFiles:
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Encode a whole file; return None if no worker can. Raises CodecfleetError: a separate job may succeed."""
+        """Encode a whole file; return None if no worker can encode it.
+
+        Raises CodecfleetError: a separate job may succeed.
+        """
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())

@@ -43,7 +43,7 @@ WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment 
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more
 _IDLE_PART: Final = Fraction(1, 10)
-UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment merges into the left one
+UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment merges to the left
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
 def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:
     """Return a new board with the results of an earlier run applied, and the segments to join.
 
-    Of two results for one part of the track, the one whose segment begins first counts.
+    If two results cover one part of the track, the result whose segment begins first counts.
     """
     joins: list[int] = []
     for run, event in sorted(results, key=lambda each: each[0].segment):

@@ -54,7 +54,7 @@ class WorkPace:
         return (self.total - self.frames) * self.awake_s / self.frames if self.frames else inf
 
     def seen(self, seen: Seen | None, passed_s: float) -> "WorkPace":
-        """Return the pace after another sample, ``passed_s`` after the previous one.
+        """Return the pace after another sample, ``passed_s`` after the previous sample.
 
         ``seen`` is None while the work waits for a slot.
         """
@@ -99,7 +99,7 @@ class Paces:
         return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 
     def looked(self, seen: Mapping[str, Seen], since_s: float) -> "Paces":
-        """Return the paces after a sample of all work, ``since_s`` after the previous one."""
+        """Return the paces after a sample of all work, ``since_s`` after the previous sample."""
         passed_s = min(since_s, LATE_LOOK_S)
         later = {number: pace.seen(seen.get(pace.label), passed_s) for number, pace in self.running.items()}
         return replace(self, running=later)

@@ -35,10 +35,10 @@ from ...errors import (
 ATTEMPTS: Final = 3
 #: Work that software can decode is given up after this many failures while it was the only work in its process
 FAILURES_ALONE: Final = 2
-#: The number of silent deaths of its workers after which a segment is given up; a failing station is closed sooner
+#: The number of silent worker deaths after which a segment is given up; a failing station is closed sooner
 LOSSES: Final = 8
-MOVES: Final = 64  #: The number of announced ends of its nodes after which a segment is given up
-SHARED_LOSSES: Final = 2  #: After this many silent deaths the work runs alone: it may be what kills its workers
+MOVES: Final = 64  #: The number of announced node ends after which a segment is given up
+SHARED_LOSSES: Final = 2  #: After this many silent deaths the work runs alone, because it may have killed its workers
 
 
 class FaultKind(Enum):

@@ -44,7 +44,7 @@ class Capacity:
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until ``at_once`` may return a larger number, forever if it never will.
+        """Wait until ``at_once`` may return a larger number; this may take forever.
 
         Raises CodecfleetError: there will never be a worker.
         """

@@ -49,12 +49,12 @@ class BoardSegment:
     """A planned segment, including the right neighbours that were merged into it."""
 
     number: int
-    #: the last planned segment that this one covers: ``number`` itself, unless neighbours were merged into it
+    #: the last planned segment that this segment covers: ``number`` itself, unless neighbours were merged into it
     until: int
     frames: int
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0  #: how many times the segment's access point moved back
-    #: whether the segment was decoded from the track's start, so that no access point lies further back
+    #: whether the segment was decoded from the track's start, so that there is no access point further back
     at_start: bool = False
     #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
     is_void: bool = False

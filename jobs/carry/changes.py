@@ -104,7 +104,7 @@ def _colours_lost(
 
 
 def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
-    """Return whether a run's matrix differs from the output's and cannot be converted to it."""
+    """Return whether a run's matrix differs from the output's matrix and cannot be converted to that matrix."""
     if is_rgb(run.picture.pix_fmt) or is_rgb(source.pix_fmt):
         return False
     return not _is_alike("matrix", run.colour, target) and not can_convert(run.colour.matrix, target.matrix)
@@ -113,7 +113,7 @@ def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
 def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if not life.runs:
         return
-    # if a part is encoded, its size is that of the whole track
+    # if a part is encoded, it has the size of the whole track
     wanted = _shape(base_run(life.whole or life.runs, index))
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"

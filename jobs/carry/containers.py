@@ -82,9 +82,9 @@ class Container:
     default_codec: Codec
     video_codecs: frozenset[Codec]
     carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
-    #: the tick of all times; None if the container takes the source's tick, or if each track has its own
+    #: the tick of all times; None if the container takes the source's tick, or if each track has its own tick
     tick_s: Fraction | None = None
-    least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
+    least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have no timescale
     clock_s: Fraction | None = None  #: the time after which the container's clock wraps
     counts_decoding: bool = False  #: whether decoding times are sums of durations
     has_header: bool = False  #: whether a header states parameter sets, colours, HDR and orientation
@@ -132,7 +132,7 @@ class Container:
     """The dispositions, besides the default one, that the container states: for all tracks (key None), and for each
     kind.
     """
-    holds_more: str = ".mkv"  #: the container that holds what this one cannot; "" for none
+    holds_more: str = ".mkv"  #: a container for the tracks that this one cannot hold; "" if there is none
 
     @property
     def holds_tracks(self) -> bool:
@@ -164,7 +164,7 @@ class Container:
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Check that the container holds ``codec``. Raises Unsupported with the codecs that it holds."""
+        """Check that the container holds ``codec``. Raises Unsupported with the codecs that the container holds."""
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))

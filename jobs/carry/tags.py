@@ -1,6 +1,6 @@
 """Decides which tags and dispositions are carried, and which containers hold them.
 
-Tags about the old file (brand, muxer, statistics) would be false in the new one and are dropped silently.
+Tags about the old file (brand, muxer, statistics) would be false in the output and are dropped silently.
 """
 
 import re

@@ -87,10 +87,10 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None if there is none or the rate cannot express it.
+    """Return the timecode of the output's first picture.
 
-    ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
-    picture.
+    The result is None if the source has no timecode, or if the output's rate cannot express it. ``rate`` is
+    in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first picture.
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None

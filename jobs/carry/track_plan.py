@@ -50,7 +50,7 @@ class TrackPlan:
     asked: bool = False  #: whether the track is dropped at the user's request
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
-    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep that of the source
+    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's loudness
 
     @property
     def kept(self) -> bool:

@@ -101,7 +101,7 @@ def clips_at_random_times(
         seconds_between_frames: the step from each time of a clip to the next; by default the mean duration of a frame.
         sampling_range_start: the first time at which a clip may begin; by default the time of the first frame.
         sampling_range_end: the time before which clips begin. By default no clip exceeds the film.
-        end_s: when the last frame ends; by default it lasts as long as the frame before it.
+        end_s: when the last frame ends; by default it lasts as long as the previous frame.
         policy: as for ``clips_at_random_indices``.
 
     Raises:

@@ -19,7 +19,7 @@ _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 class FrameClock:
     """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    If ``time_base`` is None, it is that of the first frame, or one in which the times of the ``first`` frames are
+    If ``time_base`` is None, the first frame's time base is used, or one in which the times of the ``first`` frames are
     whole. Raises UsageError: the first frame has no time.
     """
 
@@ -41,7 +41,7 @@ class FrameClock:
         return ((self._last or 0) - (self._first or 0)) * self.time_base
 
     def ticks(self, offered: Offered) -> int:
-        """Return the next frame's time. Raises UsageError: it is missing, fractional or out of order."""
+        """Return the next frame's time. Raises UsageError: the time is missing, fractional or out of order."""
         number, self._count = self._count, self._count + 1
         if self._fps is not None:
             found = number

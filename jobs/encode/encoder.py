@@ -150,7 +150,7 @@ class FrameEncoder(FrameSink):
     def add(self, item: object) -> None:
         """Take the next frame.
 
-        Raises UsageError: it does not fit, or has no time; CodecfleetError: it cannot be encoded.
+        Raises UsageError: the frame does not fit, or has no time; CodecfleetError: it cannot be encoded.
         """
         offered = self._pictures.read(item)
         if self._file is not None:

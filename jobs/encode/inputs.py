@@ -45,7 +45,7 @@ class Offered:
     """One picture to encode."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: the frame rate is the picture's own if ``states_rate``
+    format: VideoFormat  #: its frame rate comes from the picture if ``states_rate``
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if the caller gave ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
@@ -71,7 +71,7 @@ class InputReader:
 
     pix_fmt: str | None  #: FFmpeg's name of the layout of arrays; if None, the shape decides
     size: tuple[int, int] | None  #: (width, height) of raw bytes
-    frame_rate: Fraction  #: the nominal rate of pictures that state none
+    frame_rate: Fraction  #: the nominal rate of pictures that state no rate
     fetch: Callable[[DeviceTensor], NDArray[Any]]  #: copies an array from the device to the host
     pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None  #: packs an array
     rgb: Colour | None = None  #: the colour to which the device converts RGB; None if the host converts it

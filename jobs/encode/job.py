@@ -85,7 +85,7 @@ async def _encode(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # Only frames of a stream have a source; for other frames, the name is one that no file has.
+    # Only frames of a stream have a source; for other frames, a name that no file has is used.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output), output)
@@ -109,7 +109,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             if isinstance(frames, AsyncIterable):
                 pending: asyncio.Future[None] | None = None
                 async for item in frames:
-                    # The next frame is made while this one is encoded.
+                    # The next frame is made while the previous frame is encoded.
                     if pending is not None:
                         await pending
                     pending = loop.run_in_executor(thread, encoder.add, item)

@@ -26,8 +26,8 @@ class EncodeFrame:
 
     Args:
         picture: anything ``encode`` accepts as a picture.
-        time_s: its presentation time in seconds; by default the picture's own, if it has one.
-        keyframe: make it an IDR picture.
+        time_s: the presentation time in seconds; by default the picture's own time, if it has one.
+        keyframe: make the frame an IDR picture.
         sei_messages: messages to write with the picture; NVENC only.
         rates: the rates from this frame on; NVENC only.
 
@@ -95,7 +95,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     encoder: EncoderChoice = "auto"
     fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
-    time_base: Ratio | None = None  #: the time base of the frames' own times; if None, one is found
+    time_base: Ratio | None = None  #: the time base of the frames' own times; if None, a time base is found
     input_pix_fmt: str | None = None  #: the layout of arrays that state no layout
     size: PixelSize | None = None  #: (width, height) of raw bytes
     pix_fmt: str | None = None  #: the format to encode

@@ -42,7 +42,10 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film with this key. If it is not kept, ``make`` makes it; without ``make``, return None."""
+        """Return the film with this key.
+
+        If the film is not kept, ``make`` makes it; if ``make`` is None too, the result is None.
+        """
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:

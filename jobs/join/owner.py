@@ -70,7 +70,7 @@ class Owner:
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether the owner that a folder names still owns it. This process must have locked the folder.
+    """Return whether the owner that a folder names still owns the folder. This process must have locked the folder.
 
     If the file system has locks (``locks_work``), no other owner on this machine can be alive, since it would hold the
     lock.
@@ -114,7 +114,7 @@ class FolderOwner:
         """Create the folder if it is missing, and own it.
 
         Raises:
-            OutputInUse: another job owns it.
+            OutputInUse: another job owns the folder.
             OutputUnwritable: the path is not a folder, or belongs to another user.
             OSError: the folder cannot be created or written.
         """

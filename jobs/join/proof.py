@@ -61,7 +61,7 @@ def prove(
 ) -> Proof:
     """Read the joined file back and compare it with the manifest. Raises ProofFailed: the file differs.
 
-    ``frames_due`` is how many pictures an output with its own frame rate must show; if None, as many as were taken.
+    ``frames_due`` is how many pictures an output with its own frame rate must show; None means as many as were taken.
     """
     taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)

@@ -87,7 +87,7 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
 
     Raises:
         OutputExists: the name was taken meanwhile, and ``overwrite`` is not given.
-        OutputUnwritable: the store forbids it.
+        OutputUnwritable: the store forbids writing.
         StorageFailed: the file system or the store failed.
     """
     if not is_local(output):

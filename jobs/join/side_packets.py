@@ -123,7 +123,7 @@ class Pipe(ABC):
 class AudioPipe(Pipe):
     """Copies sound; its output times are in samples."""
 
-    may_hide_start: bool = True  #: whether an edit list hides the part of the first packet that lies before 0
+    may_hide_start: bool = True  #: whether an edit list hides the part of the first packet that is before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
     #: places packets by samples if the container counts samples (PCM in mp4 and mov)
@@ -167,7 +167,7 @@ class AudioPipe(Pipe):
         if self.trims_by_duration and not length:
             length = 1 if before is None else position - before  # mp4 does not play a last packet without a duration
         if self.trims_by_duration and self._coarse and samples:
-            # Only a length fixed by the codec includes these samples; a length from the container excludes them
+            # Only a length fixed by the codec includes the samples to skip; a length from the container excludes them
             # already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)

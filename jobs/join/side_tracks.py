@@ -98,7 +98,10 @@ class SideTracks:
         return tuple(found)
 
     def add_to(self, output: "OutputContainer") -> None:
-        """Create streams, attachments, chapters and tags before the header. Raises WorkError: the muxer refuses one."""
+        """Create streams, attachments, chapters and tags before the header.
+
+        Raises WorkError: the muxer refuses one of them.
+        """
         output.metadata.update(self._plan.tags)
         if chapters := self._chapters():
             output.set_chapters(chapters)

@@ -36,7 +36,7 @@ _WORDS: Final = {
     "kind": ("the encoder was {} and is {}", "continue it on a machine with that encoder"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""For each field: how the job differs from the unfinished one, and how to continue that one without starting over."""
+"""For each field: how the job differs from the unfinished job, and how to continue that job without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:
@@ -84,7 +84,10 @@ class Difference(NamedTuple):
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
-    """Return how ``found`` differs from ``wanted``, or None. Without ``encoder``, encoders are not compared."""
+    """Return how ``found`` differs from ``wanted``; None if it does not differ.
+
+    Without ``encoder``, encoders are not compared.
+    """
     before, now = dict(found.job), _as_written(wanted.job)
     if encoder:
         before, now = before | dict(found.encoder), now | _as_written(wanted.encoder)

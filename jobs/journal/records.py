@@ -56,7 +56,7 @@ class Encoded:
     """A segment is encoded, and its payload is stored."""
 
     segment: int
-    until: int  #: the last planned segment that the encoded one covers
+    until: int  #: the last planned segment that the encoded segment covers
     entry_moves: int
     attempt: int
     facts: EncodedSegment  #: the segment without its payload

@@ -266,7 +266,7 @@ class StoreLease:
 
 
 def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
-    """Return the last recorded owner of the work in a store, and when that owner last renewed it.
+    """Return the last recorded owner of the work in a store, and when the ownership was last renewed.
 
     The time is in seconds since 1970. The result is (None, 0) if no owner can be read.
     """

@@ -139,7 +139,10 @@ class DecodingSession:
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep the messages of the newest packets until software has decoded their pictures. NVDEC keeps its own."""
+        """Keep the messages of the newest packets until software has decoded their pictures.
+
+        NVDEC keeps messages itself.
+        """
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 

@@ -102,7 +102,7 @@ class Encoder(OwnThread):
         ``EncodeFrame``.
 
         Raises:
-            UsageError: the argument is not a picture, does not fit earlier ones, or has no time; or the encoder is
+            UsageError: the argument is not a picture, does not fit earlier pictures, or has no time; or the encoder is
                 closed.
             Unsupported: the encoder does not support the picture, the messages or the rates.
             EncoderFailed: the encoder failed, or was finished.

@@ -47,7 +47,7 @@ class PacketsRequest(RateLimit, PictureRequest):
 
 
 class EncodingSession:
-    """Encodes pictures one by one; the first one opens the encoder.
+    """Encodes pictures one by one; the first picture opens the encoder.
 
     One thread must call all methods but ``force_idr``.
     """
@@ -82,7 +82,7 @@ class EncodingSession:
         return [self._packet(each) for each in packets]
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change rates from the next picture on, or from the first one if the encoder is not open yet."""
+        """Change rates from the next picture on, or from the first picture if the encoder is not open yet."""
         if self.is_open:
             self.pictures.session.reconfigure(change)
         else:

@@ -38,7 +38,7 @@ class Packet:
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
     pos: int | None = None  #: the packet's offset in the file, in bytes
     key: bool | None = None  #: whether decoding can begin at this packet; if None, the data decides
-    #: whether packets are missing before this one: the decoder flushes, and continues at the next keyframe
+    #: whether packets are missing before this packet; the decoder then flushes, and continues at the next keyframe
     discontinuity: bool = False
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)

@@ -129,8 +129,8 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
     """Return the first multiple of the keyframe interval at or after each access point.
 
-    Each one comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times around
-    them, are skipped: they become keyframes inside a segment.
+    Each multiple comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times
+    around them, are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -185,7 +185,7 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Choose the best candidate within reach for each cut, or the next one beyond, until one segment remains."""
+    """Choose the best candidate within reach for each cut, or the next candidate beyond, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

@@ -75,7 +75,7 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     """Return the plan for the NVENC of one kind of GPU.
 
-    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this one does not.
+    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this kind does not.
     """
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)

@@ -105,7 +105,7 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
 
 
 def _nvenc_loss(plan: Plan) -> str:
-    """Return what NVENC would lose but software keeps; "" for nothing."""
+    """Return the properties that NVENC would lose but software keeps, in words; "" if there are none."""
     if codes_interlaced(plan.encoder.codec, plan.encoder.format):
         return "the field order"
     if plan.encoder.dolby_vision:

@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def encoder_kind(self) -> str:
-        """One stable line that states everything on which the output's bytes depend, except for the source's pictures."""
+        """Everything on which the output's bytes depend, except for the source's pictures, as one stable line."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
@@ -208,7 +208,7 @@ class Plan:
         return self.index.first_ticks * self.index.time_base + relative_s
 
     def relative_s(self, ticks: int | None) -> Fraction:
-        """Convert ticks of the source to seconds after the first picture; None stands for the track's start."""
+        """Convert ticks of the source to seconds after the first picture; None means the track's start."""
         first = self.index.first_ticks
         return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
 

@@ -82,8 +82,8 @@ def settle_framing(
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
     """Return the part of each picture that the container shows, aligned to chroma; ``rows`` comes from ``row_step``.
 
-    That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has two
-    views.
+    That is the whole picture if the container states no crop or an empty crop, or if the picture is spherical or has
+    two views.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)

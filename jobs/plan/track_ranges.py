@@ -24,7 +24,7 @@ PACKET_MARGIN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``). None stands for the track's start or end."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``). None means the track's start or end."""
 
     segment: int  #: Its number
     start_ticks: int | None
@@ -151,7 +151,7 @@ class TrackRanges:
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet needed for the pictures before ``end_ticks`` and the seam after them; None for all."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and the seam after them; None for all packets."""
         if end_ticks is None:
             return None
         index = self.index
@@ -163,7 +163,7 @@ class TrackRanges:
 
 
 def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
-    """Return the requested part in ticks; None stands for the track's own start or end."""
+    """Return the requested part in ticks; None means the track's own start or end."""
     if not len(index.times):
         message = f"no picture of {index.source} is visible: its edit list hides all of them, or they have no time"
         raise InputUnreadable(message, "The file may be damaged; get a complete copy.")

@@ -55,7 +55,7 @@ class Planned(Event):
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted(Event):
-    """A segment went to a worker. With ``is_second``, an earlier run of it is late and continues."""
+    """A segment went to a worker. With ``is_second``, an earlier run of the segment is late and continues."""
 
     kind: ClassVar[str] = "segment_started"
     segment: int

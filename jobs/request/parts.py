@@ -183,7 +183,7 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    #: The GPU's ordinal or UUID; by default the context's GPU, or else the first
+    #: The GPU's ordinal or UUID; by default the context's GPU, or the first GPU if there is no context
     device: Annotated[int, Field(ge=0)] | str | None = None
     #: The handle of a context that stays valid; by default the primary context
     context: Annotated[int, Field(ge=1)] | None = None

@@ -75,7 +75,7 @@ class _Overlay(Part):
     ] = "bottom-right"
     overlay_opacity: Annotated[
         int,
-        Field(ge=1, le=100, description="Opacity of the overlay in percent, multiplied by the picture's own."),
+        Field(ge=1, le=100, description="Opacity of the overlay in percent, multiplied by the picture's own opacity."),
         Option("--overlay-opacity", PICTURE, metavar="PERCENT"),
     ] = 100
 

@@ -39,7 +39,7 @@ class NamedPreset:
 
     name: str
     path: Path
-    is_own: bool  #: Whether the preset is the user's own
+    is_own: bool  #: Whether the user made the preset
     hides: bool  #: Whether the preset replaces a built-in preset of the same name
 
     @property
@@ -119,12 +119,15 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Parse a value of ``--preset``; the preset need not exist. Raises UsageError: it is neither a name nor a speed."""
+    """Parse a value of ``--preset``; the preset need not exist.
+
+    Raises UsageError: the value is neither a name nor a speed.
+    """
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
     if not words or len(names) > 1 or len(speeds) > 1:
-        raise refusal(name, ", ".join(words), "not one preset", "Give a preset's name, a speed, or one of each.")
+        raise refusal(name, ", ".join(words), "not one preset", "Give a preset's name, a speed, or both.")
     return PresetChoice(next(iter(names), None), next(iter(speeds), None))
 
 

@@ -16,7 +16,7 @@ CODECS: Final[Mapping[str, Codec]] = {
     **dict.fromkeys(("av01", "svtav1", "svt-av1"), Codec.AV1),
     **dict.fromkeys(("vp09", "libvpx-vp9"), Codec.VP9),
 }
-"""Every accepted name of a codec, including its encoder's."""
+"""Every accepted name of a codec, including the names of its encoders."""
 PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }

@@ -86,7 +86,7 @@ class JobRun:
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
-        """Run the job. Afterwards there is either the complete output or none. Raises CodecfleetError.
+        """Run the job. Afterwards there is either the complete output or no output. Raises CodecfleetError.
 
         The finished segments of a failed job stay in its work location, from which another run continues.
         """

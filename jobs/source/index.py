@@ -97,7 +97,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: nominal, unless the container states one that differs by a tick or more."""
+        """The last picture's duration: the stated one if it differs from the nominal one by a tick or more."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -158,8 +158,8 @@ class TrackIndex:
     def largest_size(self) -> PictureSize | None:
         """The largest display size of a track whose size changes; otherwise None.
 
-        An access point counts if a picture before the next access point is visible. Of equally large sizes, the one
-        with more samples counts, then the first.
+        An access point counts if a picture before the next access point is visible. If several sizes are equally large,
+        the one with the most samples counts, or the first such size.
         """
         ends = [*(point.packet for point in self.access_points), self.packets]
         shown = [
@@ -177,7 +177,7 @@ class TrackIndex:
         return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
 
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
-        """Return whether a decoder started at ``entry`` decodes damage like one started at the track's beginning.
+        """Return whether decoders started at ``entry`` and at the track's start decode damage in the same way.
 
         Damaged pictures depend on their reference pictures. Both decoders have the same references if ``entry`` resets
         the decoder and is undamaged, or if enough undamaged packets follow to replace all earlier references.
@@ -206,7 +206,8 @@ class TrackIndex:
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
         """Return Matroska's index entry for the keyframe at a time, and the next entry.
 
-        Without a next entry, return one at an unreachable time, so that the demuxer does not search the whole file.
+        If there is no next entry, return an entry at an unreachable time, so that the demuxer does not search the whole
+        file.
         """
         place = int(np.searchsorted(self.clusters[:, 0], ticks))
         found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]

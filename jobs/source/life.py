@@ -51,7 +51,7 @@ class PictureLife:
         return tuple(change for before, after in pairwise(self.runs) for change in _changes(before, after))
 
     def during(self, start: int | None, end: int | None) -> "PictureLife":
-        """Return the runs visible in [``start``, ``end``), in ticks; None stands for the track's own start or end."""
+        """Return the runs visible in [``start``, ``end``), in ticks; None means the track's own start or end."""
         ends = [*(run.ticks for run in self.runs[1:]), None]
         return PictureLife(
             tuple(

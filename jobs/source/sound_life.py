@@ -174,7 +174,7 @@ class _Life:
         start_s = (ticks or 0) * Fraction(packet.time_base)
         rate, layout = self._stated
         if self.formats and header != self.formats[0].header:
-            # If the decoder doubled the stated rate (SBR) at first, it does so later too.
+            # If the decoder doubled the stated rate (SBR) at first, it does so throughout.
             is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
             rate = rate if is_doubled else header.sample_rate or rate
             layout = AudioLayout(header.layout).name if header.layout else layout

@@ -224,7 +224,7 @@ class _Pass:
                 else:
                     self._see_other(packet)
         except av.error.FFmpegError:
-            self._ends.is_broken = True  # what was read so far is used
+            self._ends.is_broken = True  # the part that was read so far is used
         self._runs.finish(changes=len(self._indexer.orders) > 1)
         self._starts.give_up()
 

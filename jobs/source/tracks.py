@@ -1,6 +1,6 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only until each audio track has had one, from which its start and priming are known.
+Packets are read only up to the first packet of each audio track, which shows the track's start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -160,7 +160,7 @@ def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[in
 
 
 class TrackStarts:
-    """Watches an open source's packets until every sound and video track except ``other`` has had one."""
+    """Watches an open source's packets until every sound and video track except ``other`` has had a packet."""
 
     def __init__(self, container: "InputContainer", other: "Stream | None" = None) -> None:
         self.streams: tuple[Stream, ...] = tuple(

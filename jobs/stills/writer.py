@@ -53,7 +53,7 @@ class Still:
     number: int  # from 1
     moment: Moment
     ticks: int  # the PTS of the still's picture
-    file: str  # the still's own file, or that of its sheet
+    file: str  # the file of the still or of its sheet
     tile: Tile | None  # the still's position on a sheet
 
 

@@ -97,7 +97,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
 
 
 def _names(frame: AudioFrame) -> tuple[str, ...]:
-    """Return the names of a frame's speakers: its own, or else those of the standard layout, or else numbers."""
+    """Return the names of a frame's speakers: those stated, otherwise those of the standard layout, or numbers."""
     names = tuple(channel.name for channel in frame.layout.channels)
     if len(set(names)) == len(names) and not _UNNAMED & set(names):
         return names

@@ -138,7 +138,7 @@ def verify(
             it.
         audio_tracks: the audio tracks that the output should have, from 0; None means all.
         start_s: start of the requested part, in seconds after the first visible frame.
-        end_s: end of the requested part, not included, in the same seconds.
+        end_s: end of the requested part (not included), in seconds after the same frame.
         report: path of the transcode's report. Differences that a warning in it declares are not failures. The steps in
             it are applied before pictures are compared (docs/filters.md). The part and video track in it are the
             defaults.
@@ -239,7 +239,7 @@ def _read_report(report: str) -> Report:
 
 
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
-    """Return the duration of the picture at place ``last``, the last one of a part; None if it is not stated.
+    """Return the duration of the picture at place ``last``, the last picture of a part; None if it is not stated.
 
     The part ends at ``end_s``, None for the source's end. ``stated_s`` is the duration of the source's last picture.
     """

@@ -54,7 +54,7 @@ _MP4_TAGS = frozenset(
     {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
     | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
 )
-# These languages have two codes in ISO 639-2, of which containers keep one.
+# These languages have two codes in ISO 639-2; containers keep one of the two.
 _CODES = (
     "bod:tib ces:cze cym:wel deu:ger ell:gre eus:baq fas:per fra:fre hye:arm isl:ice kat:geo mkd:mac mri:mao msa:may "
     "mya:bur nld:dut ron:rum slk:slo sqi:alb zho:chi"
@@ -97,7 +97,7 @@ def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> Vi
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
     samples = stated.sample_aspect_ratio if own.samples == first.samples else own.samples
     of_frame, kept = _frame_hdr(frame), _frame_hdr(earliest)
-    # FFmpeg's decoders also attach HDR values to later pictures, even of a new sequence without them.
+    # FFmpeg's decoders also attach HDR values to later pictures, even if a new sequence has no HDR values.
     unsaid = "transfer" in values and of_frame == kept
     hdr = HdrStatic() if unsaid else stated.hdr if of_frame == kept else of_frame
     return replace(stated, colour=replace(stated.colour, **values), sample_aspect_ratio=samples, hdr=hdr)
@@ -217,7 +217,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 
 def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
-    """Compare a value of the first picture. If pictures change, the output may state the value of any of them."""
+    """Compare a value of the first picture. If pictures change, the output may state the value of any picture."""
     # Matrix 0 is the identity of RGB, not a reserved value.
     unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
     seen = alignment.seen.get(name, ())
@@ -312,7 +312,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         tag, kept = tags.get(label, ("", ""))
-        # A code of three letters can replace one of two letters, but not a region or a script.
+        # A code of three letters can replace a code of two letters, but not a region or a script.
         held = tag.lower() == kept.lower() or "-" not in tag
         same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())

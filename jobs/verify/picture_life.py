@@ -1,7 +1,7 @@
 """Checks the properties of every picture.
 
 A picture that differs from the source's first picture must have been converted: its samples must match the converted
-source picture better than the unconverted one.
+source picture better than the unconverted picture.
 """
 
 from collections import Counter
@@ -92,7 +92,7 @@ class _Side:
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
-        """Return a colour value of a picture: that of the file, unless the picture differs from the first one."""
+        """Return a colour value of a picture: the file's value, unless the picture differs from the first picture."""
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)

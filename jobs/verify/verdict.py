@@ -10,7 +10,7 @@ from ..report.report import ShownName, Warning_
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise about the output, and whether it held."""
+    """A statement about the output, and whether it is true."""
 
     name: str
     passed: bool | None  # None if the check does not apply; then ``detail`` says why

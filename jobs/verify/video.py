@@ -29,7 +29,7 @@ _PICTURE_BUFFER = 16
 
 
 class OutputPacket(NamedTuple):
-    """A packet of the output's video track. Times are in ticks, or None if the container states none."""
+    """A packet of the output's video track. Times are in ticks, or None if the container states no times."""
 
     pts: int | None
     dts: int | None

@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 class ManifestFormat(Enum):
-    """The format of a list; the values are its extensions."""
+    """The format of a list of inputs; the values are file extensions."""
 
     CSV = ".csv"
     JSONL = ".jsonl"

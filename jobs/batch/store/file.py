@@ -53,7 +53,7 @@ def application_of(path: Path) -> int | None:
 
 
 Files: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
-"""The identities of a database and its log: the device and inode of each, or None if it is missing."""
+"""The identities of a database and its log: the device and inode of each, or None for a missing file."""
 
 
 def files_of(path: Path) -> Files:
@@ -71,7 +71,7 @@ def put_back(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(part)) as new:
         connection.backup(new)
     connection.close()
-    # A leftover log belongs to the removed file; SQLite would apply it to the new one.
+    # A leftover log belongs to the removed file; SQLite would apply it to the new file.
     for left in (_log_of(path), file.with_name(f"{file.name}-shm")):
         left.unlink(missing_ok=True)
     part.replace(file)

@@ -75,7 +75,7 @@ CREATE TEMP TABLE listed (
     copy TEXT
 );
 """
-"""A new run's list, until it has been checked."""
+"""The list of a new run, kept here until it has been checked."""
 
 
 class EntryAction(Enum):

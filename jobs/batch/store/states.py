@@ -104,5 +104,5 @@ def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
 
 
 def exit_code_of(codes: set[int]) -> int:
-    """Return a batch's exit code, the worst of its failures: 5 (machine, store), else 4 (request), else 3 (input)."""
+    """Return a batch's exit code for its worst failure: 5 (machine, store), then 4 (request), then 3 (input)."""
     return max(codes, default=0)

@@ -35,7 +35,7 @@ MOST_BYTES: Final = 128 << 20
 MOST_FONT_BYTES: Final = 64 << 20
 _OBJECT_BYTES: Final = 512  #: The memory that each subtitle takes in addition to its samples
 _FAST: Final = 1  #: zlib's level
-NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that states none
+NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that states no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

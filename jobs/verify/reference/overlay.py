@@ -42,7 +42,10 @@ class OverlayReference:
 
     @classmethod
     def of(cls, overlay: OverlayReport) -> Self:
-        """Read the picture. Raises InputError; UsageError: it has changed, or the report hides part of its address."""
+        """Read the picture.
+
+        Raises InputError; UsageError: the picture has changed, or the report hides part of its address.
+        """
         if "://" in overlay.picture and REDACTED in overlay.picture:
             message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
             raise UsageError(message, "Download the picture, and write its path into the report as overlay.picture.")
@@ -57,7 +60,7 @@ class OverlayReference:
         return self.file.samples() / 255
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the picture over them.
+        """Return planes of Y', Cb and Cr with the overlay picture drawn over them.
 
         Raises UsageError if the picture is partly outside.
         """

@@ -66,7 +66,7 @@ class _Samples:
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
     offsets: list[_Ticks] = field(default_factory=list)  # the time from each sample's decoding to its presentation
-    next_ticks: int = 0  # the start of the next fragment, unless the fragment states one
+    next_ticks: int = 0  # the start of the next fragment, unless the fragment states a start
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -103,7 +103,7 @@ class _Samples:
 
 
 def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fraction) -> Fraction:
-    """Return the duration of the last sample (docs/timeline.md); it is exact if it agrees with the edit list."""
+    """Return the duration of the last sample (docs/timeline.md); exact if it agrees with the edit list."""
     if by_edit is None:
         return by_samples[0]
     exact = next((each for each in by_samples if abs(each - by_edit) <= near_s), None)
@@ -128,7 +128,7 @@ class _Track:
     default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
-        """Return the end of the only non-empty edit, on the media's clock; None if there is none, or several."""
+        """Return the end of the only non-empty edit, on the media's clock; None for no such edit, or several."""
         shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
         if len(shown) != 1:
             return None

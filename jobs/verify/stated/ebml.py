@@ -96,7 +96,7 @@ class _Reading:
     _elements: int = 0
 
     def read(self, segment: _Element) -> int:
-        """Read the whole segment; return its stated end, or else the end of its last element."""
+        """Read the whole segment; return its stated end, or the end of its last element if no end is stated."""
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
