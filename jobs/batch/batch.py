@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _COMPARED_AT_ONCE: Final = 500
 _FETCHED_AHEAD: Final = 32
 _RESULTS_HELD: Final = 1000  #: No file starts while this many results wait to be taken
-_GO_ON: Final = "Finished files are kept; the same batch continues from there."
+_GO_ON: Final = "Finished files are kept; run the same batch again to continue."
 
 
 class Batch:
     """A running batch. Iterate over it to get the results of its files.
 
-    The result of a failed file holds its error. While 1,000 results wait to be taken, no further file starts.
+    A failed file's result holds the error. While 1,000 results wait to be taken, no further file starts.
     """
 
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:

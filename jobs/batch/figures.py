@@ -1,7 +1,7 @@
 """The figures of a batch's last run, for a page.
 
 They are read from the batch's database, even while the batch runs. Addresses are redacted here, because the page
-shortens them: the part that it shows might be a secret signature.
+shortens them: the shown part might be a secret signature.
 """
 
 import sqlite3
@@ -53,7 +53,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """Work of one station, without overlap in time; a station with several slots has several lanes."""
+    """A lane of the timeline: work of one station that does not overlap in time. A station has a lane for each slot."""
 
     station: str
     bars: tuple[Bar, ...]

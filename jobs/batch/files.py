@@ -263,7 +263,7 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
 
     Raises:
         InputNotFound, InputUnreadable: the source is missing or unreadable.
-        StorageFailed: its store does not answer for now.
+        StorageFailed: its store does not answer.
         OSError: the local disk is full.
     """
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...cluster.autoscale.later import LaterDemand
 
-_SEGMENTS_PER_SLOT: Final = 2  #: Two: one segment of a file runs while another file is planned, joined or proven
+_SEGMENTS_PER_SLOT: Final = 2  #: One segment runs while another file is planned, joined or proven
 _AT_LEAST: Final = 4
 
 

@@ -249,7 +249,10 @@ class _DryRun:
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
-    """Return a job for the middle two seconds of what a spec encodes; for all of it if that is up to four seconds."""
+    """Return a job for the middle two seconds of what a spec encodes.
+
+    If that is up to four seconds, all of it is encoded.
+    """
     fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
     if duration_s > 2 * _SAMPLE_S:
         begin_s = (spec.start_s or 0) + (duration_s - _SAMPLE_S) / 2

@@ -43,7 +43,7 @@ WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment 
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more
 _IDLE_PART: Final = Fraction(1, 10)
-UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment merges to the left
+UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment is merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,7 @@ def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board
 def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:
     """Return waiting segments, given in film order, in the order in which they should start.
 
-    Film order lets few segments wait to be joined; near the end the longest start first, so that all end together.
+    In film order, few segments wait to be joined; near the end the longest start first, so that all end together.
     """
     if len(waiting) > END_PER_WORKER * at_once:
         return list(waiting)

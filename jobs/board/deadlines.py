@@ -19,7 +19,7 @@ LOOK_S = 0.5  #: The time between two samples of running work
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much, since this process was mostly not running
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long
+GAIN = 1.5  #: A second run is worthwhile if the first run would take at least this many times as long
 SETTLED = 0.5  #: A run's own speed counts after this part of the usual time; before that, the run opens and seeks
 
 
@@ -121,7 +121,7 @@ class Paces:
         return [label for gain, label in sorted(gains, reverse=True) if gain > GAIN]
 
     def _gain(self, pace: WorkPace) -> float:
-        """Return how many times as long work will take as a second run elsewhere."""
+        """Return the ratio of the time that work will still take to the time of a second run elsewhere."""
         elsewhere = [median(rates) for station, rates in self.fps_at.items() if station != pace.station]
         if not elsewhere or not pace.total:
             return 0.0
@@ -132,6 +132,6 @@ class Paces:
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:
-        """Return a station's speed; without results there, the speed of the slowest station."""
+        """Return a station's speed; if it has no results, the speed of the slowest station."""
         rates: Iterable[Sequence[float]] = [self.fps_at[station]] if station in self.fps_at else self.fps_at.values()
         return min((median(each) for each in rates), default=self.start_fps)

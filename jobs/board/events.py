@@ -18,7 +18,7 @@ class Finished:
     seam_before: tuple[PictureHash, ...]  #: its first pictures
     seam_after: tuple[PictureHash, ...]  #: the first pictures past the end of the segment
     at_start: bool  #: whether the segment was decoded from the track's first packet
-    sound: bool = True  #: whether a decoder from the track's start would have decoded any damage to the same pictures
+    sound: bool = True  #: whether decoding from the track's start would give the same damaged pictures
     is_void: bool = False  #: whether no source picture of the segment could be decoded; a neighbour supplies pictures
     attempt: int = field(kw_only=True)
 

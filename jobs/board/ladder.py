@@ -33,7 +33,7 @@ from ...errors import (
 
 #: How many times work may fail in the same way; after device failures, software is one more attempt
 ATTEMPTS: Final = 3
-#: Work that software can decode is given up after this many failures while it was the only work in its process
+#: Work that software can decode is given up after this many failures as the only work in its process
 FAILURES_ALONE: Final = 2
 #: The number of silent worker deaths after which a segment is given up; a failing station is closed sooner
 LOSSES: Final = 8
@@ -104,7 +104,10 @@ _FAULTS: Final = {
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
-    """Return how to run work again after these attempts, or None; with ``software``, software may decode the work."""
+    """Return how to run work again after these attempts; None if it is given up.
+
+    With ``software``, software may decode the work.
+    """
     last = history[-1]
     match last.fault:
         case FaultKind.REFUSED:
@@ -123,7 +126,7 @@ def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | No
 
 def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     others = [attempt for attempt in history if attempt.fault is not FaultKind.MOVED]
-    # A second run may end with its node after the first run used the last step.
+    # A second run may end with its node after the first run has used the last step of the ladder.
     is_given_up = bool(others) and next_step(others, software=software) is None
     return None if is_given_up or len(history) - len(others) >= MOVES else history[-1].constraints
 
@@ -131,7 +134,7 @@ def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints 
 def _after_a_loss(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     losses = [attempt for attempt in history if attempt.fault is FaultKind.LOST]
     others = [attempt for attempt in history if attempt.fault is not FaultKind.LOST]
-    # A second run may be lost after the first run used the last step.
+    # A second run may be lost after the first run has used the last step of the ladder.
     is_given_up = bool(others) and next_step(others, software=software) is None
     if is_given_up or len(losses) >= LOSSES:
         return None
@@ -153,7 +156,7 @@ def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constrain
     last = history[-1]
     failures = [attempt for attempt in history if attempt.fault in _SOUND]
     if len(failures) < ATTEMPTS:
-        # First a fresh session on the same device, unless that device is unfit; then another device.
+        # A fresh session on the same device comes first, unless that device is unfit; then comes another device.
         is_elsewhere = len(failures) > 1 or last.fault in (FaultKind.UNFIT, FaultKind.HUNG)
         return _elsewhere(history) if is_elsewhere else last.constraints
     if last.fault in (FaultKind.FULL, FaultKind.UNFIT) and software and not last.constraints.software:

@@ -141,7 +141,7 @@ class PoolCapacity(Capacity):
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Halve the number of runs, but only once for each dead worker, all of whose runs report the same message."""
+        """Halve the number of runs, but only once for each dead worker: all of its runs report the same message."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)
@@ -197,7 +197,7 @@ class BoardLoop(Generic[ResultT]):
         return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} wasted"
 
     def post(self, event: Event) -> None:
-        """Give the board an event other than the end of a run. Call in the event loop's thread."""
+        """Give the board an event other than the end of a run. Call this in the event loop's thread."""
         self._posted.append(event)
         self._changed.set()
 

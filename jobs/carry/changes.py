@@ -25,7 +25,7 @@ _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format for which tone mapping is chosen: the source's, or the format of the first run in HDR."""
+    """Return the format for which tone mapping is chosen: that of the source, or of the first run in HDR."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)
@@ -65,7 +65,7 @@ def change_losses(
 ) -> tuple[Warning_, ...]:
     """Return a warning for each change that the output cannot show.
 
-    ``codes_fields`` says that the output is coded as interlaced.
+    ``codes_fields`` says whether the output is coded as interlaced.
     """
     found = [*_colours_lost(life, source, index, tone), *_shapes_lost(life, index)]
     found += _scans_lost(life, index) if codes_fields else ()

@@ -19,7 +19,7 @@ _SAME_S = Fraction(1, 1000)  #: Times that differ by no more than this count as 
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, clipped to that part; without limits, of the whole film."""
+    """Return the chapters of a part of the film, clipped to that part; without limits, all chapters."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 

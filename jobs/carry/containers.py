@@ -23,7 +23,7 @@ _MOV_LANGUAGES = (
     "mon nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk "
     "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
 )
-"""FFmpeg's names of the languages that QuickTime numbers, measured."""
+"""FFmpeg's names of the languages that QuickTime numbers, as measured."""
 _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
@@ -164,7 +164,10 @@ class Container:
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Check that the container holds ``codec``. Raises Unsupported with the codecs that the container holds."""
+        """Check that the container holds ``codec``.
+
+        Raises Unsupported, which names the codecs that the container holds.
+        """
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))

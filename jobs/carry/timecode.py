@@ -94,7 +94,7 @@ def output_timecode(
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None
-    # At 60 pictures per second, cameras count 30.
+    # At 60 pictures per second, cameras count only every second picture.
     stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
     counted = None if stated is None else stated.counted_at(rate)
     if counted is None:

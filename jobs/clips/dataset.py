@@ -57,7 +57,7 @@ class ClipDataset:
             the same length. A parameter ``seed`` of this function gets another value for each film and epoch.
         clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
             whole films.
-        format: the tensor of a clip.
+        format: the format of a clip's tensor.
         seed: decides order and seeds.
         shuffle: whether films and clips come in random order.
         films_open: how many films are read at once, with their clips mixed.

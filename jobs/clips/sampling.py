@@ -153,7 +153,7 @@ def _span(frames: int, step: int) -> int:
 
 
 def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[int, int]:
-    """Return [first, last) of the frames at which a clip may begin."""
+    """Return the range [first, last) of the frames at which a clip may begin."""
     low = start + frames if start < 0 else start
     high = max(frames - span + 1, 1) if end is None else min(end + frames if end < 0 else end, frames)
     if not 0 <= low < high:
@@ -195,7 +195,7 @@ class _Timing:
         return cls(times, end, _positive("seconds_between_frames", step), _positive("num_frames_per_clip", count))
 
     def starts(self, low_s: Seconds | None, high_s: Seconds | None) -> tuple[Fraction, Fraction]:
-        """Return [first, last) of the times at which a clip may begin."""
+        """Return the range [first, last) of the times at which a clip may begin."""
         low = self.times[0] if low_s is None else _exact(low_s)
         high = self.end - (self.count - 1) * self.step if high_s is None else min(_exact(high_s), self.end)
         if not self.times[0] <= low < high:
@@ -210,7 +210,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: those of a clip's places that are inside the film, and replacements for the others."""
+    """Return ``count`` places: the clip's places inside the film, and replacements for its other places."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

@@ -36,7 +36,7 @@ PEEK_FRAMES: Final = 2
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    It keeps one group of pictures in memory. All groups are closed, so each one is shown completely before the next.
+    It keeps one group of pictures in memory. All groups are closed, so each group is shown completely before the next.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class FrameEncoder(FrameSink):
         self._pictures.close()
 
     def report(self, began: float) -> EncodeReport:
-        """Read the file back, and return the report; ``began`` is the start by ``time.monotonic``.
+        """Read the file back, and return the report; ``began`` is the time of the start, by ``time.monotonic``.
 
         Raises ProofFailed.
         """

@@ -45,7 +45,7 @@ class Offered:
     """One picture to encode."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: its frame rate comes from the picture if ``states_rate``
+    format: VideoFormat  #: the picture states the format's frame rate if ``states_rate``
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if the caller gave ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory

@@ -153,7 +153,7 @@ class EncodeReport:
     pix_fmt: str
     frames_in: int
     frames_out: int  #: frames counted by reading the file back
-    duration_s: Fraction  #: the time from the first frame to the end of the last
+    duration_s: Fraction  #: the time from the first frame to the end of the last frame
     output_bytes: int
     output_sha256: str
     wall_s: float

@@ -68,7 +68,10 @@ class PictureSession:
         self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if the formats are the same
 
     def read(self, item: object) -> Offered:
-        """Read a picture. Raises UsageError: ``item`` is not a picture, or differs from the first in size or format."""
+        """Read a picture.
+
+        Raises UsageError: ``item`` is not a picture, or differs from the first picture in size or format.
+        """
         offered = self._reader.read(item)
         self._check_device(offered.device)
         if self._shape is None:

@@ -27,7 +27,7 @@ from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
 FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has an index but no decoder
-#: The size of the pictures decoded ahead for one piece; more on a large GPU
+#: The size of the pictures decoded ahead for one piece; a large GPU decodes more ahead
 AHEAD_BYTES: Final = 256 << 20
 FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
@@ -44,7 +44,7 @@ class KeptFilms:
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
         """Return the film with this key.
 
-        If the film is not kept, ``make`` makes it; if ``make`` is None too, the result is None.
+        If the film is not kept, ``make`` makes it; if there is no ``make``, the result is None.
         """
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())

@@ -33,7 +33,7 @@ class GatheredTensor:
 
 
 class TensorGather:
-    """Takes segments in order and writes the file. ``folder``, for unfinished work, must exist."""
+    """Takes segments in order and writes the file. ``folder`` is for unfinished work, and must exist."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class TensorGather:
         self._ticks.append(np.array(segment.pts_ticks))
 
     def finish(self, time_base: tuple[int, int]) -> Path:
-        """Write the file in the folder, and return the file's path. Raises StorageFailed."""
+        """Write the file into the folder, and return the file's path. Raises StorageFailed."""
         path = self._folder / "tensors.npz"
         ticks = np.concatenate(self._ticks) if self._ticks else np.zeros(0, dtype=np.int64)
         try:

@@ -79,7 +79,7 @@ class Encoder(OwnThread):
 
     @property
     def reorder_frames(self) -> int:
-        """The most pictures by which decoding order differs from presentation order; 0 before the first picture."""
+        """By how many pictures, at most, decoding order differs from presentation order; 0 before the first picture."""
         return self._session.pictures.session.reorder_frames if self._session.is_open else 0
 
     @property

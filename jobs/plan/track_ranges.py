@@ -151,7 +151,7 @@ class TrackRanges:
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet needed for the pictures before ``end_ticks`` and the seam after them; None for all packets."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and the seam after them; None for all."""
         if end_ticks is None:
             return None
         index = self.index

@@ -79,7 +79,10 @@ class Facts:
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
-    """Return a track's properties. ``first_frame`` is the first picture of the part, ``earliest`` that of the track."""
+    """Return a track's properties.
+
+    ``first_frame`` is the first picture of the part, ``earliest`` the first picture of the track.
+    """
     of_stream = side_data(stream)
     stated = describe_video(stream, first_frame)
     return Facts(

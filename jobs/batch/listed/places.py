@@ -96,7 +96,7 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 
 
 def _named(row: ManifestRow, here: str) -> Listed:
-    """Return an input that was named directly, relative to the current folder, ``here``, unless its path is absolute.
+    """Return an input that was named directly; a relative path starts at the current folder, ``here``.
 
     ``Path`` is not used: it would take three times as long, and lists are long.
     """
@@ -187,7 +187,7 @@ def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry is a file or a dangling link; the try of a dangling link reports the missing file."""
+    """Return whether an entry is a file or a dangling link; for a dangling link, the try reports the missing file."""
     try:
         return entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists())
     except OSError:  # a link that leads to itself

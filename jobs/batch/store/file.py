@@ -43,8 +43,9 @@ def application_of(path: Path) -> int | None:
 
     Raises UsageError: the file belongs to another program.
     """
-    # Read-only, so that another program's log is not merged into its file. A log may hold all tables, and can be read
-    # consistently only under SQLite's locks. Without a log no locks are taken, because they create files.
+    # The file is opened read-only, so that another program's log is not merged into its database. A log may hold all
+    # tables, and can be read consistently only under SQLite's locks. Without a log no locks are taken, because they
+    # create files.
     how = "mode=ro" if _has_log(path) else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
         if (found := application_in(connection)) not in (None, schema.APPLICATION_ID):
@@ -62,7 +63,10 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write a database whose files were removed to a new file, through the open connection, which is then closed."""
+    """If a database's files were removed, write the database to a new file.
+
+    The open connection is used for that, and then closed.
+    """
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -119,7 +123,7 @@ def application_in(connection: sqlite3.Connection) -> int | None:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open a batch's database for reading.
 
-    The mode is not ``ro``, because then the last reader cannot remove the log.
+    The mode is not ``ro``, which would keep the last reader from removing the log.
     """
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
     connection.execute("PRAGMA query_only = ON")

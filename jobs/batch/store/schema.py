@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from ....errors import OutputInUse
 
-SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever a column changes its meaning
+SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever the meaning of a column changes
 APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
 TABLES: Final = """

@@ -7,7 +7,7 @@ from ....errors import FleetUnavailable, WorkError
 
 #: How many times a run tries an entry that fails through no fault of the input; jobs also retry segments
 TRIES: Final = 2
-#: This many failures in a row that no file caused end the batch, because the next files would probably fail too
+#: The batch ends after this many failures in a row that no file caused: the next files would probably fail too
 FAULTS_IN_A_ROW: Final = 8
 
 
