@@ -36,7 +36,7 @@ class CueRow:
             yield Shown(begin, begin, cue.text)
 
     def finish(self) -> Iterator[Shown]:
-        """Yield the cues shown after the last one has begun."""
+        """Yield the cues shown after the last cue has begun."""
         yield from self._until(max((cue.end for cue in self._shown), default=0))
 
     def _until(self, limit: int) -> Iterator[Shown]:

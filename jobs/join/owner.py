@@ -1,7 +1,7 @@
 """Gives a work folder to one job at a time, so that two jobs never write the same output.
 
-On one machine a file lock decides; the kernel releases the lock when its holder dies. A shared file system may have no
-locks between machines. So the locked file is also a lease, which the owner renews.
+On one machine a file lock decides which job owns the folder; the kernel releases the lock when its holder dies. A
+shared file system may have no locks between machines. So the locked file is also a lease, which the owner renews.
 """
 
 import fcntl
@@ -58,7 +58,10 @@ class Owner:
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether the owner is alive, as far as ``here`` can tell. Its lease was renewed ``age_s`` ago."""
+        """Return whether the owner is alive, as far as ``here`` can tell.
+
+        The owner's lease was renewed ``age_s`` ago.
+        """
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S

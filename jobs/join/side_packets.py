@@ -130,7 +130,7 @@ class AudioPipe(Pipe):
     counted: CountedSound | None = None
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
-    hidden: int = 0  #: how many packets after the first audible one an edit list hides
+    hidden: int = 0  #: how many packets after the first audible packet are hidden by an edit list
     moved: int = 0  #: how many packets were moved, because they would audibly overlap the previous packet
     damaged: int = 0  #: how many packets without a header are left out
     begins_damaged: bool = False  #: whether the first packet was left out
@@ -282,7 +282,7 @@ class CuePipe(Pipe):
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Yield the cues shown after the last one has begun."""
+        """Yield the cues shown after the last cue has begun."""
         yield from self._written(self._row.finish())
 
     @property

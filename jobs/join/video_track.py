@@ -93,7 +93,10 @@ class TrackFile:
         )
 
     def begin(self, origin_s: Fraction, copied: str = "") -> None:
-        """Set time 0 of the file. Call before the first packet; ``copied`` names the tracks copied from a source."""
+        """Set the file's time 0.
+
+        Call this before the first packet; ``copied`` names the tracks copied from a source.
+        """
         self._copied = copied
         self._times = self._times_from(origin_s=origin_s)
 

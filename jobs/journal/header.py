@@ -101,7 +101,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request is the one in ``found`` and the source is unchanged. No plan is needed."""
+    """Return whether a request equals that in ``found`` and the source is unchanged. No plan is needed."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
@@ -129,7 +129,7 @@ def _said(value: object) -> str:
 def _version_of(source: str) -> list[Any] | None:
     """Return a source's size and modification time, or the version that its store states.
 
-    Either is the same on every machine.
+    Both are the same on every machine.
     """
     found = source_version(source)
     if not isinstance(found, tuple):

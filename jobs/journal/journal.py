@@ -110,10 +110,7 @@ class Journal:
         self.note(header)
 
     def note(self, record: Record) -> None:
-        """Append a record.
-
-        It survives a power loss, with all records before it, unless it is a ``Begun``.
-        """
+        """Append a record. The record and all before it survive a power loss, unless it is a ``Begun``."""
         content = packed(record)
         with self._lock:
             written, checksum = framed(content, self._checksum)

@@ -1,7 +1,7 @@
 """Chooses where a track is cut. Pure: cuts change the output's bytes, so only the index and the request decide them.
 
 Each segment starts with an IDR picture. An IDR picture costs least at a scene change, where the source also has a
-keyframe. Cuts therefore prefer access points that lie off the source's regular keyframe grid.
+keyframe. Cuts therefore prefer access points that are not on the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right
@@ -47,7 +47,7 @@ class Cut:
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
-    """Return the default target length: 10 s; for short sources less, but at least 4 s."""
+    """Return the default target length: 10 s, or less for short sources, but at least 4 s."""
     return min(LONG_S, max(SHORT_S, duration_s / SHARES))
 
 

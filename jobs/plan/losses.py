@@ -79,7 +79,7 @@ _UNWRITTEN = {
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
     ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_ALPHA_CHECKS),
 }
-"""What no encoder writes: warning code, name, reason, and the checks that fail."""
+"""The side data that no encoder writes: warning code, name, reason, and the checks that fail."""
 
 
 def _since(extras: StreamExtras, kind: str) -> str:

@@ -89,7 +89,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
 
 
 def settled_demand(plan: Plan, job: str) -> Demand:
-    """Return a plan's demand once the kind of encoder is decided: only workers with that kind."""
+    """Return a plan's demand once the kind of encoder is decided; only workers with that kind can take the work."""
     demand = demand_of(plan, job)
     if plan.kind is None:
         return replace(demand, encoder=EncoderChoice.SOFTWARE)
@@ -125,7 +125,7 @@ def device_unsupported_reason(plan: Plan) -> str:
 
 
 async def check_device(demand: Demand, pool: "Pool") -> None:
-    """Raise Unsupported if a job needs a GPU, but no GPU may decode the input or will ever be available."""
+    """Raise Unsupported if a job needs a GPU, but no GPU may decode the input, or none will ever be available."""
     if not demand.needs_gpu:
         return
     reason = (await pool.preview(demand)).never
@@ -171,7 +171,7 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on otherwise idle machines, named by ``where``; ``note`` is an extra line to print."""
+    """Place one demand on otherwise idle machines; ``where`` names them, ``note`` is an extra line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 
@@ -199,7 +199,7 @@ class PlacedPlan:
 
     @property
     def expected(self) -> EncoderKind | None:
-        """Return the NVENC that will write the track; None if software will, or if nothing could be placed."""
+        """Return the NVENC that will write the track; None if software will write it, or if nothing could be placed."""
         return next((kind for kind in self.kinds if kind.is_nvenc), None)
 
     def lines(self) -> list[str]:

@@ -52,7 +52,7 @@ class Framing:
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None without a border.
+    """Return how pictures are cropped and turned; ``found`` is the border that ``--crop auto`` found, if any.
 
     Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; the
     display matrix is not a quarter turn, or would turn an overlay.
@@ -119,7 +119,7 @@ def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
 
 
 def _check_crop(source: VideoFormat, shown: Region, crop: Region, *, rows: int) -> None:
-    """Refuse a crop, relative to ``shown``, that reaches outside or cuts through chroma."""
+    """Refuse a crop that reaches outside ``shown`` or cuts through chroma. The crop is relative to ``shown``."""
     asked = f"--crop {crop.width}:{crop.height}:{crop.x}:{crop.y}"
     right, bottom = crop.x + crop.width, crop.y + crop.height
     if right > shown.width or bottom > shown.height:
@@ -191,7 +191,7 @@ def _projection(extras: StreamExtras) -> str:
 
 
 def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
-    """Return the size including the border: ``pad``, or the smallest even size with that display aspect ratio.
+    """Return the size including the border: ``pad``, or the smallest even size with the aspect ratio ``pad``.
 
     ``shape`` is the sample aspect ratio. Raises Unsupported: the picture is larger than ``pad``.
     """

@@ -18,7 +18,7 @@ from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
 
-#: Extra packets to decode where a packet may hold less than a picture: a field, or a hidden frame
+#: Extra packets to decode if a packet may hold less than a picture: a field, or a hidden frame
 PACKET_MARGIN: Final = 2
 
 
@@ -100,7 +100,7 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment with reliable times.
+        """Return what to decode for some pictures of a segment whose times are reliable.
 
         ``last_packet`` is the packet of the last of these pictures. With ``skips``, packets that the pictures do not
         need are left out; if all pictures are wanted, no packet is examined for that.
@@ -179,7 +179,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the packet of the second-last access point at or before ``start``, because no seam proves the last one."""
+    """Return the packet of the second-last access point at or before ``start``: no seam would prove the last of them."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)

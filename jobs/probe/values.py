@@ -116,7 +116,7 @@ class PictureFacts(Value):
     spherical: str | None
     stereo3d: bool
     captions: bool
-    side_data: tuple[str, ...]  # the kinds that any of the pictures has, by FFmpeg's names
+    side_data: tuple[str, ...]  # the kinds that at least one picture has, by FFmpeg's names
     riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each was found
     decoded: bool  # whether the first picture was decoded; if not, only the header is described
 

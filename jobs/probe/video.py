@@ -66,7 +66,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return the properties of the pictures that the container states; None if it does not even state the size."""
+    """Return the properties of the pictures that the container states; None if not even the size is stated."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)

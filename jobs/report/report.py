@@ -75,7 +75,7 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     payload_sha256: str
     damaged_packets: int
     damaged_frames: int = 0  # pictures that the decoder reported as damaged, or that were only partly decoded
-    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 of these pictures
+    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 damaged pictures
     entry_moves: int  # how many times the segment's access point moved back before the seam agreed
     attempts: int
     failures: tuple[AttemptReport, ...] = ()  # in order
@@ -238,9 +238,10 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
 
     @property
     def used(self) -> tuple[float, float, int]:
-        """What the output took: the time of segments that used cores, of those that used a GPU, and its size in bytes.
+        """The cost of the output.
 
-        A segment that a GPU decodes for a software encoder uses both.
+        It is the time of segments that used cores, the time of segments that used a GPU, and the output's size in
+        bytes. A segment that a GPU decodes for a software encoder uses both.
         """
         is_nvenc = self.encoder_kind.partition(" ")[0].endswith("_nvenc")
         core_s = sum(each.wall_s for each in self.segments if not is_nvenc or each.decoded_by == "software")

@@ -236,7 +236,7 @@ class Config:
     ) -> SpecT:
         """Return the spec of a job or batch: ``given`` overrides a spec file, a preset and this configuration.
 
-        ``choice`` is the value of ``--preset``, ``spec_file`` that of ``--spec``. If neither is given, the
+        ``choice`` is the value of ``--preset``, ``spec_file`` the value of ``--spec``. If neither is given, the
         configuration's preset applies. ``next_step`` is the advice for options that conflict.
 
         Raises:

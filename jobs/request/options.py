@@ -232,7 +232,10 @@ def flag_of(model: type[BaseModel]) -> Speller:
 
 
 def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
-    """Return a model of these fields. Raises UsageError with the field as ``spell`` spells it: a value is invalid."""
+    """Return a model of these fields.
+
+    Raises UsageError: a value is invalid; ``spell`` spells the field's name in the error.
+    """
     try:
         return model.model_validate(fields)
     except ValidationError as error:

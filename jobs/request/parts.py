@@ -82,7 +82,7 @@ Strict = Annotated[
 
 
 class CodecAndRate(Part):
-    """Codec and rate; by default, the container decides the codec, and the codec the quality."""
+    """Codec and rate; by default, the container decides the codec, and the codec decides the quality."""
 
     codec: Annotated[
         Codec | None,
