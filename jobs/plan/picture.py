@@ -92,7 +92,10 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield the requested filters. ``verify`` also applies them to the reference, so every check must pass."""
+    """Yield a note on each requested filter.
+
+    ``verify`` also applies the filters to the reference, so every check must pass.
+    """
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),

@@ -239,7 +239,7 @@ def settle_steps(
 
 
 def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
-    """Return the requested steps as choices. ``verify`` applies them too, so pictures must still match."""
+    """Return notes on the requested steps. ``verify`` applies the steps too, so pictures must still match."""
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))

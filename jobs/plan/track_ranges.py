@@ -179,7 +179,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the packet of the second-last access point at or before ``start``: no seam would prove the last of them."""
+    """Return the packet of the second-last access point at or before ``start``: no seam would prove the last."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)

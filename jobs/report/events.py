@@ -96,7 +96,7 @@ class Warned(Event):
     kind: ClassVar[str] = "warning"
     code: str
     message: str
-    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of this, as in the report
+    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of what happened, as in the report
 
 
 @dataclass(frozen=True, slots=True)

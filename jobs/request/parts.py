@@ -169,7 +169,7 @@ class EncoderTuning(Part):
         tuple[tuple[str, str], ...],
         Field(
             description="Another encoder option, by FFmpeg's name for it: docs/encoders.md; with --encoder nvenc, by "
-            "NVENC's: docs/nvenc.md."
+            "NVENC's name: docs/nvenc.md."
         ),
         Option("--encoder-option", VIDEO, example='{ tune = "film" }', key="encoder_options"),
     ] = ()

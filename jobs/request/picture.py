@@ -20,7 +20,7 @@ def _degrees(value: object) -> object:
 class _Steps(Part):
     """The steps, in the order in which they apply (docs/filters.md).
 
-    ``crop`` is (width, height, x, y), and ``pad`` a size or the display shape.
+    ``crop`` is (width, height, x, y), and ``pad`` is a size or the display shape.
     """
 
     crop: Annotated[

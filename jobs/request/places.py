@@ -43,7 +43,10 @@ class SentFiles:
 
 
 def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - any JSON value
-    """Return a mapping of mappings of strings. Raises TypeError or ValueError: the value is something else."""
+    """Return ``found`` as a mapping of mappings of strings.
+
+    Raises TypeError or ValueError: the value is something else.
+    """
     files = {str(kind): dict(texts) for kind, texts in dict(found).items()}
     if not all(isinstance(text, str) for texts in files.values() for text in texts.values()):
         raise TypeError

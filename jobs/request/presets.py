@@ -27,7 +27,7 @@ PRESETS_SCHEMA: Final = 1  #: The schema version of the output of ``codecfleet p
 
 @dataclass(frozen=True, slots=True)
 class PresetChoice:
-    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; a speed overrides that of the preset."""
+    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; a speed overrides the preset's speed."""
 
     name: str | None = None
     speed: int | None = None

@@ -29,7 +29,7 @@ def load_spec(
         source: as in ``TranscodeSpec``.
         output: as in ``TranscodeSpec``.
         overrides: fields of ``TranscodeSpec`` that replace those of the file; a bitrate also replaces the file's
-            quality, and a quality the bitrate.
+            quality, and a quality replaces the bitrate.
 
     Raises:
         UsageError: the file cannot be read or is not TOML, a key or a value is invalid, or fields conflict.

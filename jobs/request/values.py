@@ -1,7 +1,7 @@
 """Parses values from the command line and TOML files, exactly and never through a float.
 
-Every parser takes the option's name, for the UsageError about a wrong value. Digits are ASCII only, without ``nan``,
-``inf`` or ``1e9``.
+Every parser takes the option's name, for the UsageError about a wrong value. Numbers have only ASCII digits: ``nan``,
+``inf`` and ``1e9`` are refused.
 """
 
 import os

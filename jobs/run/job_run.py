@@ -114,7 +114,7 @@ class JobRun:
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Return the error for a taken output if an earlier run of this job may have published it."""
+        """Return the error for an existing output if an earlier run of this job may have published it."""
         spec = self._spec
         refuse_folder(spec.source)
         try:
@@ -144,7 +144,7 @@ class JobRun:
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
 
     async def _sharing_blocks(self) -> Report:
-        """Run the job, with a cache in which this machine reads each block of a remote source once."""
+        """Run the job, with a cache, so that this machine reads each block of a remote source only once."""
         blocks = HeldBlocks(self._spec.source)
         try:
             await shielded(blocks.hold)

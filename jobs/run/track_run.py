@@ -204,7 +204,7 @@ class TrackRun:
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees the result.
 
-        A result that contradicts itself is lost.
+        A result that contradicts itself counts as lost.
         """
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):

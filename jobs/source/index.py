@@ -47,7 +47,7 @@ class TrackIndex:
     tick_divisor: int = 1
     sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers there
     max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
-    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
+    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets at which colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None  #: Of a fragmented mp4
     stated_last_ticks: Fraction | None = None  #: The last picture's duration if the container states it, otherwise None
@@ -97,7 +97,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: the stated one if it differs from the nominal one by a tick or more."""
+        """The last picture's duration: nominal, or as stated if that differs by a tick or more."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -137,7 +137,7 @@ class TrackIndex:
 
     @property
     def duration_s(self) -> Fraction:
-        """The time from the first picture to the end of the last one."""
+        """The time from the first picture to the end of the last picture."""
         return (self.end_ticks - self.first_ticks) * self.time_base
 
     def check(self, limits: InputLimits) -> None:
@@ -234,7 +234,7 @@ class TrackIndex:
 
     @property
     def held_frames(self) -> int:
-        """How many pictures to hold for sorting, including the decoder's reordering; if times repeat, the maximum."""
+        """How many pictures to hold for sorting, including the decoder's reordering; the maximum if times repeat."""
         if self._repeated_times.any():
             return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
@@ -246,7 +246,7 @@ class TrackIndex:
 
     @cached_property
     def unreliable(self) -> NDArray[np.int64]:
-        """Packets around which nothing may be cut, because their times are missing, repeated, or jump back."""
+        """Packets around which nothing may be cut, because their times are missing, repeat, or jump back."""
         missing = self.presented & (self.pts == MISSING)
         backward = np.zeros(self.packets, dtype=bool)
         decoding = np.flatnonzero((self.dts != MISSING) & self.presented)

@@ -88,7 +88,7 @@ class TrackIndexer:
         self.marks: list[tuple[int, Hashable]] = []
         #: The values in the headers of the last access point; None before the first access point
         self.mark: Hashable = None
-        self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
+        self.orders: list[tuple[int, FieldOrder]] = []  #: Packets at which the field order changes, and the new order
         self._rows = array("q")  # six numbers for each packet: a list of tuples would need six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}

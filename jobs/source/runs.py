@@ -41,7 +41,7 @@ class RunReader:
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
         self.pts: int | None = None  #: The PTS of the first picture that decodes
-        #: a picture for each run's mark; empty if there is only one run, unless ``changes``
+        #: a picture for each run's mark; empty if there is only one run, unless ``changes`` is set
         self.pictures: dict[Hashable, StatedPicture] = {}
 
     @property

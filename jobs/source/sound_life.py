@@ -182,7 +182,7 @@ class _Life:
 
 
 def has_headers(codec: str, configuration: bytes) -> bool:
-    """Return whether each packet states channels and rate; in AAC, only if the container has no configuration."""
+    """Return whether each packet states channels and rate; for AAC, only if the container has no configuration."""
     return codec in HAVE_HEADERS and not (codec == "aac" and configuration)
 
 

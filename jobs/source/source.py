@@ -56,7 +56,7 @@ class SourceStamp:
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:
-        """Return whether a different source has the same name now; a missing source may come back."""
+        """Return whether another source has this name now. A missing source does not count: it may come back."""
         now = SourceStamp.of(self.source).facts
         return self.facts is not None and now is not None and now != self.facts
 
@@ -122,7 +122,7 @@ class SourceReading:
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
-        """Return the reading with the format and changes of a part only; times count from the first picture."""
+        """Return the reading of a part, with only the part's format and changes. Times count from the first picture."""
         index = self.index
         if self.picture is None or not self.life.runs or (start_s is None and end_s is None):
             return self

@@ -55,7 +55,7 @@ class AudioTrack:
     channels: int
     layout: str  #: FFmpeg's name
     frame_samples: int  #: 0 if it varies
-    priming_samples: int  #: The samples at the start of the first packet that a decoder drops
+    priming_samples: int  #: The number of samples that a decoder drops at the start of the first packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class SourceDescription:
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """The frame rate of the timecode track; None without such a track."""
+        """The frame rate of the timecode track; None if there is no such track."""
         return next((track.frame_rate for track in self.tracks if track.tag == TIMECODE_TAG), None)
 
 
@@ -177,7 +177,7 @@ class TrackStarts:
         return not self._awaited
 
     def see(self, packet: "Packet[Stream]") -> None:
-        """Take the next packet of one of these tracks."""
+        """Take the next packet of one of the watched tracks."""
         self._seen += 1
         stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
         # The first packet of a video track is not the first picture; the demuxer knows where the track starts.
@@ -328,7 +328,7 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     priming = skipped_samples(packet)[0]
     codec = "" if stream.codec_context is None else stream.codec_context.name
     if not priming and codec in ("opus", "libopus"):
-        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat it.
+        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat the number.
         priming = structures(stream)[1].initial_padding
     if not priming and codec == "vorbis":
         # In Vorbis the first packet gives no sound (Vorbis I, 4.3.8).
@@ -344,7 +344,7 @@ def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fr
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)
     frame_s = Fraction(context.frame_size, context.sample_rate or 1)
-    # Twice the duration may be right, because SBR need not be stated (ISO/IEC 14496-3, 1.6.5).
+    # With SBR, which need not be stated, the samples last twice as long (ISO/IEC 14496-3, 1.6.5).
     doubled = duration_s <= 2 * frame_s + Fraction(stream.time_base or 1)
     return Fraction(0) if doubled else duration_s - frame_s
 

@@ -1,4 +1,4 @@
-"""Handles the folder of stills: checked before any work, filled under a temporary name, then renamed."""
+"""Handles the folder of stills: the folder is checked before any work, filled under a temporary name, then renamed."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
     """
     if not is_local(output):
         message = f"{output} cannot be written: only a local folder can be published in one step"
-        raise OutputUnwritable(message, "Write to a local folder, then copy it to that address.")
+        raise OutputUnwritable(message, "Write to a local folder, then copy the folder to that address.")
     path = local_path(output)
     check_folder_of(path)
     if not os.path.lexists(path):

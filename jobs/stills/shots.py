@@ -80,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how many steps before a segment its decoding must start for correct pictures; None if that is too many."""
+    """Return how many steps before a segment decoding must start for correct pictures; None if that is too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0
@@ -99,7 +99,7 @@ class _Wanted(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The stills of one range, which starts with ``group``, or inside that group if it is split."""
+    """The stills of one range, which starts with ``group``, or inside that group if the group is split."""
 
     group: int
     is_split: bool

@@ -49,7 +49,7 @@ class _Which(Part):
         Field(
             ge=1,
             le=100,
-            description="How much a picture must differ from the previous one to begin a scene, 1 to 100: "
+            description="How much a picture must differ from the previous picture to begin a scene, 1 to 100: "
             "docs/stills.md.",
         ),
         Option("--scene-threshold", WHICH, metavar="PERCENT"),

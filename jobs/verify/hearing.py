@@ -69,7 +69,7 @@ def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
 def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
     """Decode a track, with a window of ``WINDOW_S`` at each of ``starts``, in seconds after the first picture.
 
-    Frames that start at ``end_s``, where a part ends, or later are left out of windows.
+    Frames that start at or after ``end_s``, the end of a part, are left out of windows.
     """
     heard = Heard([{} for _ in starts])
 

@@ -82,7 +82,7 @@ class _Compared:
     damaged_packets: int = 0
     output_damaged_packets: int = 0
     facts: tuple[Facts, Facts] | None = None  # of source and output
-    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, which is also the output's
+    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, and of the output's pictures
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
         """Read the facts of both tracks from their first pictures."""
@@ -250,7 +250,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
         return following_s if left_s is None else min(following_s, left_s)
     promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
     if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
-        return left_s  # later pictures do not decode, so this one stays on screen
+        return left_s  # later pictures do not decode, so this picture stays on screen
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
@@ -297,7 +297,7 @@ def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, Compare
 
 
 def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
-    # Cropped, turned or retimed pictures are never identical to the source's.
+    # Cropped, turned or retimed pictures are never identical to the source's pictures.
     comparison = PictureComparison(identical=pair.steps is None and pair.fps is None)
     compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:

@@ -41,7 +41,7 @@ _SHAPE_NEAR = Fraction(1, 50)
 _LEFT = 1
 _SKEW = 1 / 1000
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
-_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits per value, and HEVC steps of 1/50000
+_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits per value, and HEVC keeps steps of 1/50000
 _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
@@ -279,7 +279,7 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Return the HDR values of the bitstream only; FFmpeg would add those of the container."""
+    """Return the HDR values of the bitstream only; FFmpeg would add the container's values."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))

@@ -78,7 +78,7 @@ class _Side:
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture of each
     # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
-    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None without fields
+    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None for no fields
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
         tags, carried = PictureTags.of(frame), frame_side_data(frame)
@@ -186,7 +186,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return the source picture between black bars; its aspect ratio is ``wider`` times the output's."""
+        """Return the source picture between black bars; its aspect ratio is that of the output times ``wider``."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
@@ -242,7 +242,7 @@ def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -
 
 
 def _alike(name: str, before: int, after: int) -> bool:
-    """Return whether two values mean the same, or one is not stated; an unstated range is limited range."""
+    """Return whether two values mean the same, or one value is not stated; an unstated range is limited range."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
     same = before == after or bool({before, after} & UNSTATED[name])

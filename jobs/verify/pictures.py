@@ -229,7 +229,7 @@ class PictureComparison:
 
 
 def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
-    """Return whether two pictures have the same size, format (yuvj420p is yuv420p) and samples."""
+    """Return whether two pictures have the same size, format (yuvj420p counts as yuv420p) and samples."""
     layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
     planar = len(output.planes) == len(output.format.components)
     return planar and layouts[0] == layouts[1] and all(map(np.array_equal, plane_bytes(source), plane_bytes(output)))

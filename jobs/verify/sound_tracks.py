@@ -149,7 +149,7 @@ def frame_start_s(frame: AudioFrame) -> Fraction:
 
 
 def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample, decodable or not, is heard, on the file's clock; None without times."""
+    """Return when a track's first sample, decodable or not, is heard, on the file's clock; None if it has no time."""
     damaged_s: list[Fraction] = []
 
     def failed(packet: "Packet[AudioStream] | None") -> None:

@@ -148,7 +148,7 @@ def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], out
 
 
 def turned(plane: _Plane, turn: tuple[int, int, int, int]) -> _Plane:
-    """Return a plane turned: ``turn`` is a, b, c, d of a display matrix."""
+    """Return a turned plane; ``turn`` holds a, b, c and d of a display matrix."""
     a, b, c, d = turn
     if a == 0:
         plane, a, d = plane.T, c, b

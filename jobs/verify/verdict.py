@@ -60,7 +60,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     output: ShownName
     source_frames: int
     output_frames: int
-    repaired: dict[str, int]  # repairs of the source's times: resets, missing, disordered, repeated
+    repaired: dict[str, int]  # the number of repairs of the source's times, by kind
     damaged_packets: int
     pictures: PictureNumbers | None
     checks: tuple[Check, ...]
@@ -131,7 +131,7 @@ def not_applicable(name: str, reason: str) -> Check:
 
 
 def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
-    """Mark the failed checks that a warning in the report names."""
+    """Mark as declared the failed checks that a warning in the report names."""
     marked = []
     for one in checks:
         named = next((warning for warning in warnings if one.passed is False and warning.explains(one.name)), None)

@@ -152,7 +152,7 @@ def _reach(scan: OutputScan) -> int:
 
 
 def check_access(output: str, scan: OutputScan, digests: Mapping[int, int]) -> Check:
-    """Check that decoding from keyframes gives the pictures of the sequential decode: ``digests`` by frame."""
+    """Check that decoding from keyframes gives the pictures of the sequential decode; ``digests`` has their digests."""
     points, broken = scan.access_points(), []
     for frame, packet in points.items():
         starts = range(frame, frame + _reach(scan) + 1)

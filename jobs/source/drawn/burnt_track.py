@@ -1,4 +1,4 @@
-"""Reads the subtitle track to burn in once and in full, because any segment may need earlier cues."""
+"""Reads the whole subtitle track that is burnt in, once, because any segment may need earlier cues."""
 
 import hashlib
 import zlib
@@ -110,7 +110,10 @@ class ReadText:
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and for text the font file. ``size`` is the canvas of bitmaps that state no canvas."""
+    """Read a whole track, and the font file if the track is text.
+
+    ``size`` is the canvas of bitmaps that state no canvas.
+    """
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -214,7 +217,7 @@ def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
         end_s = next_s if showing.end_s is None else min(showing.end_s, next_s)
         if showing.subtitle is None or showing.start_s >= end_s:
             continue
-        # DVB repeats a page, which is then no new subtitle.
+        # DVB repeats pages; a repeated page is no new subtitle.
         is_again = found and (found[-1].end_s, found[-1].content) == (showing.start_s, showing.subtitle.content)
         start_s = found.pop().start_s if is_again else showing.start_s
         found.append(replace(showing.subtitle, start_s=start_s, end_s=end_s))

@@ -50,7 +50,7 @@ class Timeline:
     missing: int = 0  # frames without a PTS
     disordered: int = 0  # how many frames come after a frame that is shown later
     repeated: int = 0
-    # the zero from which a requested start and end count: the first time of a presented packet, even if it does not
+    # the time from which a requested start and end count: the first time of a presented packet, even if it does not
     # decode
     zero: int = 0
     packets: tuple[int, ...] = ()  # the times of all presented packets, in order
@@ -115,7 +115,7 @@ def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1)
 
 
 def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
-    """Apply rule R2: a frame without a time follows the previous one; frames before the first time end at that time."""
+    """Apply rule R2: a frame without a time follows the previous frame; frames before the first time end there."""
     first = next((place for place, time in enumerate(times) if time is not None), None)
     if first is None:
         return [round(place * nominal) for place in range(len(times))]
@@ -174,7 +174,7 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # A list instead of the number, because PyAV looks opaque values up by identity, and equal numbers may be
+            # This is a list instead of the number: PyAV looks opaque values up by identity, and equal numbers may be
             # one object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
@@ -308,7 +308,7 @@ class ComparedPart:
     times: tuple[int, ...]  # the times of the part's frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock
-    # the time from the part's first frame in the source to its last; None for the whole track
+    # the time from the part's first frame in the source to the part's last; None for the whole track
     length_s: Fraction | None
     begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the first frame of the part
     last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it

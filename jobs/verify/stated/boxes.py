@@ -270,7 +270,7 @@ def _read_visual_entry(entry: memoryview, track: _Track) -> None:
 
 
 def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
-    """Return the crop of a clean aperture, whose offset goes from the picture's centre to that of the aperture."""
+    """Return the crop of a clean aperture, whose offset goes from the picture's centre to the aperture's centre."""
     if not all(values[1::2]):
         return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))

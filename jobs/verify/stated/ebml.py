@@ -187,7 +187,7 @@ def _children(file: FileBytes, element: _Element) -> list[tuple[int, bytes]]:
 
 
 def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and payload of each element in ``data``, up to one that reaches past the end."""
+    """Yield the number and payload of each element in ``data``, up to the first that reaches past the end."""
     place = 0
     while place < len(data):
         number, first = _variable(data, place, marked=True)
