@@ -26,7 +26,7 @@ _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels to which a track is mixed, or None for no mixing; ``wanted`` may be "keep"."""
+    """Return the number of channels to which a track is mixed, or None if it is not mixed; ``wanted`` may be "keep"."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 

@@ -32,7 +32,7 @@ class FrameClock:
 
     @property
     def last_ticks(self) -> int:
-        """The last frame's time; 0 without frames."""
+        """The last frame's time; 0 if there are no frames."""
         return self._last or 0
 
     @property

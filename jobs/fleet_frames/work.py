@@ -89,7 +89,7 @@ class MakeBatches(Work[MadeBatches | None]):
         return self.request.source
 
     def run(self, context: WorkContext) -> MadeBatches | None:
-        """Run in the calling thread. The error of a frame is raised only if no batch precedes it.
+        """Make the batches in the calling thread. The error of a frame is raised only if no batch precedes it.
 
         Raises:
             InputError: the source cannot be read here, has changed, or a frame cannot be decoded (FrameDamaged).

@@ -25,7 +25,7 @@ CHECKSUM_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
-_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names may not be valid text
+_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be valid text
 #: Arrays that hold a value for each packet
 _ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
 _PLAIN: Final = tuple(

@@ -37,7 +37,7 @@ class WorkPlace:
 
     @property
     def location(self) -> str:
-        """Where the journal is; "" without a journal."""
+        """Where the journal is; "" if there is no journal."""
         return "" if self._spec.no_journal else place_of(self._spec)
 
     def open(self) -> None:

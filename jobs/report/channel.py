@@ -72,7 +72,7 @@ class JobEvents:
         self._channel = channel
         self._began = time.monotonic()
         self.stages_s: dict[str, float] = {}
-        self.traceparent = ""  #: the job's span, which is the parent of its stages' spans; "" for no span
+        self.traceparent = ""  #: the job's span, which is the parent of its stages' spans; "" if there is none
         self._waits_for = ""
 
     @property

@@ -54,7 +54,7 @@ def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - any JSON 
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the configuration, which may not exist; None for a user without a home."""
+    """Return the path of the configuration, whether it exists or not; None for a user without a home."""
     if named := environment.get(CONFIG_VARIABLE, ""):
         return Path(named)
     folder = _folder(environment)
@@ -62,7 +62,7 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def presets_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder of the user's presets, which may not exist; None for a user without a home."""
+    """Return the folder of the user's presets, whether it exists or not; None for a user without a home."""
     folder = _folder(environment)
     return None if folder is None else folder / "presets"
 

@@ -138,7 +138,10 @@ def near_to(name: str, flags: Iterable[str]) -> list[str]:
 
 
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return what to write instead of the first foreign option, or ""; ``flags`` are the command's own options."""
+    """Return what to write instead of the first foreign option; "" if there is none.
+
+    ``flags`` are the command's own options.
+    """
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in flags:
@@ -152,7 +155,10 @@ def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str
 
 
 def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
-    """Return the field that ``name`` means or resembles, or ""; ``written`` maps more names to fields."""
+    """Return the field that ``name`` means or resembles; "" if there is none.
+
+    ``written`` maps more names to fields.
+    """
     known = dict.fromkeys(fields)
     plain = name.lower().replace("-", "_")
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):

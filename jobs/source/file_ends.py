@@ -61,7 +61,7 @@ def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, s
 
 
 def _samples_end(container: "InputContainer") -> int:
-    """Return where the last sample of an mp4 or mov should end according to its tables; 0 without samples."""
+    """Return where the last sample of an mp4 or mov should end according to its tables; 0 if there are no samples."""
     last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
     return max((entry.pos + entry.size for entry in last), default=0)
 

@@ -184,7 +184,7 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
 def _check_heard(
     name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
 ) -> Iterator[Check]:
-    """Compare the decoded sound of both files. For a copy, the packets already prove the end."""
+    """Compare the decoded sound of both files. For a copy, the packets already prove when the sound ends."""
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]

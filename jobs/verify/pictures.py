@@ -158,7 +158,7 @@ class PictureComparison:
         self._place(_Held(number, sides[0], sides[1], deinterlaced))
 
     def finish(self) -> None:
-        """Judge the last frames. Call once, after the last ``add``."""
+        """Judge the last frames. Call this once, after the last ``add``."""
         held = list(self._held)
         for place in range(max(0, len(held) - NEIGHBOURS), len(held)):
             self._judge(held, place)

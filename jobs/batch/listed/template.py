@@ -20,7 +20,7 @@ class InputName:
 
     folder: str  #: relative, with slashes; "" for the root itself
     stem: str
-    suffix: str  #: with the dot; "" without an extension
+    suffix: str  #: with the dot; "" if there is no extension
 
     @classmethod
     def of(cls, path: str) -> Self:

@@ -151,7 +151,10 @@ def _font_content(font: str) -> bytes:
 
 
 def font_sha256(font: str | None) -> str | None:
-    """Return the SHA-256 of a font file, or None without a font file. Raises InputError: the file cannot be read."""
+    """Return the SHA-256 of a font file; None if there is no font file.
+
+    Raises InputError: the file cannot be read.
+    """
     if font is None:
         return None
     return hashlib.sha256(_font_content(font)).hexdigest()

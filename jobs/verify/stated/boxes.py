@@ -88,7 +88,7 @@ class _Samples:
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
         if last < len(shown) - 1 and shown[last] == shown.max():
-            # The sample shown last is not decoded last, so its duration reaches to the next decoding time.
+            # The sample shown last is not decoded last, so its duration ends at the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
         by_edit = None if edited_s is None else edited_s - begin_s
@@ -128,7 +128,7 @@ class _Track:
     default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
-        """Return the end of the only non-empty edit, on the media's clock; None for no such edit, or several."""
+        """Return the end of the only non-empty edit, on the media's clock; None unless there is exactly one."""
         shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
         if len(shown) != 1:
             return None
