@@ -49,7 +49,7 @@ def _nameless(_language: str) -> None:
 
 
 class SampleShape(Enum):
-    """How exactly a container states the shape of samples (their aspect ratio)."""
+    """How precisely a container states the shape of samples (their aspect ratio)."""
 
     EXACT = "two numbers of 32 bits, or a display matrix that stretches"
     PIXELS = "whole pixels of the picture as it is shown"
@@ -241,7 +241,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # found by writing each tag and reading it back, as for QuickTime
+    tag_boxes=COMMON_TAGS,  # These tags were found by writing each tag and reading it back, as for QuickTime.
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,

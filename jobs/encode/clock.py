@@ -1,4 +1,4 @@
-"""Presentation times of a caller's frames: from a constant rate, or the frames' own times. Exact."""
+"""Presentation times of a caller's frames: from a constant rate, or the frames' own times. All times are exact."""
 
 from collections.abc import Sequence
 from fractions import Fraction

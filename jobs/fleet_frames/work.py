@@ -145,7 +145,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
 
 def _opened(request: FrameRequest, device: WorkerDevice | None, reading: SourceReading) -> Film:
-    """Return a film that makes several pieces at once, each within its part of the memory."""
+    """Return a film with memory for one piece, since a worker makes several pieces at once."""
     if device is None or request.decoder == "software":
         return Film(request.model_copy(update={"memory_bytes": AHEAD_BYTES}), own_gpu, reading)  # opens no GPU
     memory_bytes = max(AHEAD_BYTES, device.free_bytes() // (DEVICE_SHARE * DEVICE_THREADS))

@@ -34,7 +34,7 @@ class Framing:
     """How each picture is cropped and turned, before it is scaled."""
 
     crop: Region  #: The part of the decoded picture to keep
-    turn: Turn  #: How to turn that part
+    turn: Turn  #: How to turn the part
     replaces_matrix: bool  #: Whether the turn includes the source's display matrix; then the output omits the matrix
     stated: Region  #: The part that the source's container shows; by default all of the decoded picture
 

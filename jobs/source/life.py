@@ -43,7 +43,7 @@ class PictureLife:
     """The runs of a track, in demux order; none if its pictures never change."""
 
     runs: tuple[PictureRun, ...] = ()
-    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, if ``runs`` has only those of a part
+    whole: tuple[PictureRun, ...] = ()  #: all runs of the track, if ``runs`` has only the runs of a part
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:

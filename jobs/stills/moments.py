@@ -30,7 +30,7 @@ class Moment:
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return ``begin_s`` and the times every ``every_s`` after it, up to ``end_s``.
+    """Return the times from ``begin_s`` up to ``end_s``, ``every_s`` apart.
 
     Raises UsageError: there are too many.
     """

@@ -118,7 +118,7 @@ def _channels(frame: AudioFrame) -> _Sound:
 
 
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
-    """Resample ``samples``, which start ``offset_s`` after the window, into the window."""
+    """Resample ``samples``, which start ``offset_s`` after the start of the window, into the window."""
     first = max(0, int(np.ceil(offset_s * GRID_HZ)))
     last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz

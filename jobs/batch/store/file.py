@@ -26,7 +26,7 @@ _WHAT_NEXT: Final = {
     sqlite3.SQLITE_NOTADB: _DAMAGED,
 }
 _PRIMARY: Final = 0xFF
-"""The part of SQLite's extended result codes that is the primary code (sqlite.org/rescode.html)."""
+"""The bits of SQLite's extended result codes that hold the primary code (sqlite.org/rescode.html)."""
 
 
 class Made(NamedTuple):

@@ -115,7 +115,10 @@ def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1)
 
 
 def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
-    """Apply rule R2: a frame without a time follows the previous frame; frames before the first time end there."""
+    """Apply rule R2.
+
+    A frame without a time follows the previous frame; frames before the first time end at that time.
+    """
     first = next((place for place, time in enumerate(times) if time is not None), None)
     if first is None:
         return [round(place * nominal) for place in range(len(times))]
