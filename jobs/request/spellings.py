@@ -146,7 +146,8 @@ def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str
         name = argument.partition("=")[0]
         if name in flags:
             continue
-        # FFmpeg numbers streams: -c:v:0 is -c:v for the first one. Many people write FFmpeg's options with two dashes.
+        # FFmpeg numbers streams: -c:v:0 is -c:v for the first stream. Many people write FFmpeg's options with two
+        # dashes.
         spelled = (name, name.rpartition(":")[0] if name.count(":") > 1 else "", f"-{name.lstrip('-')}")
         found = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
         if found and (not found.startswith("--") or found.split()[0].rstrip(",") in flags):

@@ -224,7 +224,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a device as doubtful if software decoded after its failure, or if its seams still differ."""
+        """Report a device as doubtful if software decoded after its failure, or if seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)

@@ -45,7 +45,7 @@ class TrackIndex:
     shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers there
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes at access points, from the headers
     max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets at which colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
@@ -122,7 +122,7 @@ class TrackIndex:
         return len(self.times) if end is None else int(np.searchsorted(self.times, end))
 
     def shown_ticks(self, end: int | None) -> Fraction:
-        """Return the duration of the last picture before ``end``, by default the last of the track.
+        """Return the duration of the last picture before ``end``, by default the track's last picture.
 
         The picture lasts until ``end``, but at least for its nominal duration, and never past the next picture.
         """

@@ -1,7 +1,7 @@
 """Finds changes in the format of a sound track: broadcasts switch channels and sample rates.
 
 Packet headers show a change, or the container sends a new configuration with a packet. A track whose first packet shows
-that it cannot change is not read further.
+that its format cannot change is not read further.
 """
 
 from dataclasses import dataclass, replace

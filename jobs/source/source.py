@@ -1,6 +1,6 @@
 """Reads a source once: the index of a video track, the other tracks, and the format of the pictures.
 
-``SourceStamp`` detects a source that changes later, because index, segments and sound are read at different times.
+``SourceStamp`` detects later changes of the source, because index, segments and sound are read at different times.
 """
 
 import os

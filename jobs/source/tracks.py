@@ -150,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the BCP 47 languages of an open source's streams. ``watch`` has the bytes read at the opening."""
+    """Return the BCP 47 languages of an open source's streams; ``watch`` has the bytes that were read at its opening."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:
@@ -180,7 +180,7 @@ class TrackStarts:
         """Take the next packet of one of the watched tracks."""
         self._seen += 1
         stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
-        # The first packet of a video track is not the first picture; the demuxer knows where the track starts.
+        # The first packet of a video track need not hold the first picture; the demuxer knows where the track starts.
         if stream is not None and stream.type == "audio":
             self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:

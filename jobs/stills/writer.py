@@ -182,7 +182,7 @@ class StillsWriter:
             name = self._name(f"{number:05}")
             self._write_picture(name, picture.data.tobytes(), self.size)
             return Still(number, moment, picture.ticks, name, None)
-        # A copy, because a view would keep the whole result in memory.
+        # This is a copy, because a view would keep the whole result in memory.
         tile = self._sheets.add(picture.data.reshape(height, width, 3).copy())
         return Still(number, moment, picture.ticks, self._name(f"sheet-{tile.sheet:05}"), tile)
 

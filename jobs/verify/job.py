@@ -255,7 +255,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
 
 
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
-    """Return the requested part, at its own times or a fixed rate. This decodes the source once more.
+    """Return the requested part, at its own times or at a fixed rate. This decodes the source once more.
 
     For a whole track, return None unless burnt-in subtitles make pictures depend on their times.
     """

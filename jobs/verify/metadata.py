@@ -94,7 +94,7 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format, with the properties of ``frame`` where they differ from the track's first picture."""
+    """Return a track's format, with the properties of ``frame`` that differ from those of the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
@@ -285,7 +285,7 @@ def _bitstream_hdr(output: str) -> HdrStatic:
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         with suppress(av.error.FFmpegError):
-            # The decoder of a film with a single picture returns this picture only at the flush.
+            # If a film has a single picture, the decoder returns it only when flushed.
             for packet in chain(only(container, stream), [None]):
                 bare = None
                 if packet is not None:

@@ -41,7 +41,7 @@ _EVIDENCE: Final = 1.0  # the least mean squared difference, in 8-bit steps, tha
 _SHOWN: Final = 8  # the most pictures that a check lists
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
-"""Makes the expected output picture from a source picture, in the format of comparison."""
+"""Makes the expected output picture from a source picture, in the format in which pictures are compared."""
 
 
 @dataclass(frozen=True, slots=True)

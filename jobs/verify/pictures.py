@@ -180,7 +180,7 @@ class PictureComparison:
         near = [
             other
             for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
-            # Frames of another size were averaged down differently.
+            # Frames of another size were averaged in other blocks.
             if other is not own and view in other.source and other.source[view].shape == output.shape == source.shape
         ]
         mine = _tile_errors(output, source)
@@ -262,7 +262,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in this size and format, with the output's range and, unless ``keeps_matrix``, its matrix."""
+    """Return the frame in this size and format, with the output's range, and its matrix unless ``keeps_matrix``."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range

@@ -38,7 +38,7 @@ class Stepwise:
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
     def picture(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
-        """Return the picture that ``output`` should show, in the format of comparison.
+        """Return the picture that ``output`` should show, in the format in which pictures are compared.
 
         ``time_s`` is the source's time, which subtitles need.
         """
@@ -114,7 +114,7 @@ def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepw
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:
-    """Return a planar picture after FFmpeg's ``bilateral``, a filter that is trusted here."""
+    """Return a planar picture after FFmpeg's ``bilateral``; ``verify`` has no second implementation of this filter."""
     graph = av.filter.Graph()
     graph.threads = 1
     picture = {"video_size": f"{frame.width}x{frame.height}", "pix_fmt": frame.format.name, "time_base": "1/1"}

@@ -96,7 +96,7 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 
 def plain_text(codec: str, payload: bytes) -> str:
-    """Return a cue's text without the markup of its format, to compare it with another format."""
+    """Return a cue's text without the markup of its format, for comparing it with a cue in another format."""
     if codec == "mov_text":
         # The payload is a 16-bit length, the text, and then boxes with styles (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]

@@ -50,8 +50,7 @@ class Timeline:
     missing: int = 0  # frames without a PTS
     disordered: int = 0  # how many frames come after a frame that is shown later
     repeated: int = 0
-    # the time from which a requested start and end count: the first time of a presented packet, even if it does not
-    # decode
+    # the time from which a requested start and end are counted: the first time of a presented packet, decodable or not
     zero: int = 0
     packets: tuple[int, ...] = ()  # the times of all presented packets, in order
     nominal: Fraction = Fraction(1)  # a frame's nominal duration
