@@ -79,7 +79,10 @@ class Encoder(OwnThread):
 
     @property
     def reorder_frames(self) -> int:
-        """By how many pictures, at most, decoding order differs from presentation order; 0 before the first picture."""
+        """The largest number of pictures by which decoding order differs from presentation order.
+
+        It is 0 before the first picture.
+        """
         return self._session.pictures.session.reorder_frames if self._session.is_open else 0
 
     @property

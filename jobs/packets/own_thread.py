@@ -1,4 +1,4 @@
-"""A session with its own thread, because drivers bind a session to a thread; for blocking and asynchronous callers."""
+"""A session with its own thread, because drivers bind a session to a thread. Callers may block or await."""
 
 import asyncio
 import os

@@ -40,7 +40,7 @@ class Cut:
     """The border between two segments."""
 
     ticks: int  #: The presentation time at which the next segment starts
-    #: The packet where decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
+    #: The packet at which decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
     entry: AccessPoint
     reason: CutReason
     number: int | None = None  #: The first picture after the cut, if the output has its own frame rate
@@ -185,7 +185,7 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Choose the best candidate within reach for each cut, or the next candidate beyond, until one segment remains."""
+    """Choose for each cut the best candidate within reach, or else the next candidate, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

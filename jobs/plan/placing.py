@@ -171,7 +171,7 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on otherwise idle machines; ``where`` names them, ``note`` is an extra line to print."""
+    """Place one demand on otherwise idle machines; ``where`` names them, and ``note`` is an extra line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 

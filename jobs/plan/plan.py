@@ -314,7 +314,7 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
 
 
 def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
-    # Dolby Vision's metadata depends on the position and colours of the picture, so filters must not change these.
+    # Dolby Vision's metadata depends on the position and colours of the picture, so filters must not change either.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
         header.extras, asked.codec, header.picture, asked.container
     )

@@ -179,7 +179,10 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the packet of the second-last access point at or before ``start``: no seam would prove the last."""
+    """Return the packet of the second-last access point at or before ``start``.
+
+    No seam would prove the last access point.
+    """
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)

@@ -30,7 +30,7 @@ class EventChannel:
         """Add an event and wake the listeners."""
         async with self._changed:
             if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
-                # Replaces the previous progress event, so that a job's memory does not grow with its duration.
+                # This replaces the previous progress event, so that a job's memory does not grow with its duration.
                 self._events.pop()
             self._sent += 1
             self._events.append((self._sent, event))
@@ -48,7 +48,7 @@ class EventChannel:
             self._changed.notify_all()
 
     async def listen(self) -> AsyncIterator[Event]:
-        """Yield every event from the first on, except outdated progress."""
+        """Yield every event from the beginning, except outdated progress."""
         seen = 0
         while True:
             async with self._changed:

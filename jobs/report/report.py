@@ -41,7 +41,7 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
 
     code: str
     message: str
-    checks: tuple[str, ...]  # the checks of ``verify`` that may fail because of this, by name or prefix: ``audio.1``
+    checks: tuple[str, ...]  # the checks of ``verify`` that may fail for this reason, by name or prefix: ``audio.1``
 
     def explains(self, check: str) -> bool:
         """Return whether a check may fail because of this warning."""
@@ -240,8 +240,8 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     def used(self) -> tuple[float, float, int]:
         """The cost of the output.
 
-        It is the time of segments that used cores, the time of segments that used a GPU, and the output's size in
-        bytes. A segment that a GPU decodes for a software encoder uses both.
+        The values are the time of segments that used cores, the time of segments that used a GPU, and the output's size
+        in bytes. A segment that a GPU decodes for a software encoder uses both.
         """
         is_nvenc = self.encoder_kind.partition(" ")[0].endswith("_nvenc")
         core_s = sum(each.wall_s for each in self.segments if not is_nvenc or each.decoded_by == "software")

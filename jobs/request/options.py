@@ -141,7 +141,10 @@ def as_written(kind: Kind, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in these texts into links and keys."""
+    """How a field is written.
+
+    The docs turn ``docs/NAME.md`` and ``--flags`` in these help texts into links and keys.
+    """
 
     flag: str  #: A flag, or the name of a positional argument; "" for files and variables only
     panel: str | None = None  #: The option's group in the help

@@ -59,8 +59,8 @@ class WaitOptions(Part):
         Field(
             ge=0,
             le=100,
-            description="The percentage of segments that may also start on a second worker if the first worker is late: "
-            "docs/reliability.md.",
+            description="The percentage of segments that may also start on a second worker if the first worker is "
+            "late: docs/reliability.md.",
         ),
         Option("--second-runs", RUN, metavar="PERCENT"),
     ] = 25

@@ -150,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the BCP 47 languages of an open source's streams; ``watch`` has the bytes that were read at its opening."""
+    """Return the BCP 47 languages of an open source's streams; ``watch`` has the bytes read at its opening."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:
@@ -320,7 +320,7 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    #: By how much the packet's stated duration exceeds its samples, if the packet holds only priming
+    #: The time by which the packet's stated duration exceeds its samples, if the packet holds only priming
     silent_s: Fraction = Fraction(0)
 
 
