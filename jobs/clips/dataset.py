@@ -61,7 +61,7 @@ class ClipDataset:
         seed: decides order and seeds.
         shuffle: whether films and clips come in random order.
         films_open: how many films are read at once, with their clips mixed.
-        rank: this process's number among those that train.
+        rank: this process's number among the processes that train.
         world_size: how many processes train.
         even: leave out the last clips of an epoch, so that all shards have the same number of clips.
         on_error: "raise" an error at a clip that cannot be read, or "skip" it, with a line in the log.
@@ -256,7 +256,7 @@ class _ClipReader:
         try:
             return next(self._batches)
         except _UNREADABLE:
-            # The reason may be another clip, decoded ahead together with this one.
+            # The reason may be another clip, decoded ahead together with this clip.
             self.close()
             return next(self._read((clip,)))
 

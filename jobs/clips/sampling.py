@@ -16,7 +16,7 @@ from ...errors import UsageError
 Policy = Literal["repeat_last", "wrap", "error"]
 Seconds = Fraction | float
 POLICIES: Final = ("repeat_last", "wrap", "error")
-#: The largest denominator of the fraction for a float: 1 / 30 and 1001 / 30000 become exact
+#: The largest denominator when a float becomes a fraction: 1 / 30 and 1001 / 30000 become exact
 _MOST_DENOMINATOR: Final = 1_000_000
 _PlaceT = TypeVar("_PlaceT", int, Fraction)
 

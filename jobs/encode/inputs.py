@@ -203,7 +203,7 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
 
 
 class HostConverter:
-    """Converts software frames of one format to the encoder's, if the formats differ."""
+    """Converts software frames of one format to the encoder's format, if the formats differ."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target

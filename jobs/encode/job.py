@@ -57,12 +57,12 @@ async def encode(
             - ``input_pix_fmt``: the layout of arrays. By default (rows, columns, 3) is rgb24 and (rows, columns, 4)
               rgba; two-dimensional arrays are the rows of NV12, or of P010 if samples have 16 bits; bytes are NV12.
             - ``size``: (width, height) of raw bytes.
-            - ``pix_fmt``: the format to encode; by default the frames' own, and yuv420p for RGB.
+            - ``pix_fmt``: the format to encode; by default the frames' own format, and yuv420p for RGB.
             - ``matrix``: the matrix that converts RGB to YUV, ``"bt709"`` by default; the file states it.
-            - ``sample_aspect_ratio``: the frames' own by default.
+            - ``sample_aspect_ratio``: by default the frames' own ratio.
             - ``overwrite``: replace an existing output.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-            - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
+            - ``context``: the handle of your CUDA context to work in; by default the device's primary context.
             - ``stream``: the handle of the CUDA stream that writes your frames; NVENC waits for it.
 
     Raises:

@@ -91,10 +91,10 @@ Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
 class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
-    """How a caller's pictures are to be encoded. Raises UsageError: the rates are invalid."""
+    """How a caller's pictures should be encoded. Raises UsageError: the rates are invalid."""
 
     encoder: EncoderChoice = "auto"
-    fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
+    fps: Ratio | None = None  #: frame n is shown at n / ``fps``; None uses the frames' own times
     time_base: Ratio | None = None  #: the time base of the frames' own times; if None, a time base is found
     input_pix_fmt: str | None = None  #: the layout of arrays that state no layout
     size: PixelSize | None = None  #: (width, height) of raw bytes

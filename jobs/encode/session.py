@@ -87,7 +87,7 @@ class PictureSession:
         return offered
 
     def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
-        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder fits."""
+        """Open the encoder for pictures like the first picture. Raises CodecfleetError: no encoder fits."""
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
         choice = self._request.encoder

@@ -178,7 +178,7 @@ class SideTracks:
     def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
         track = self._encoded.get(plan.track.index)
         if track is None:
-            raise WorkError(f"{plan.track.name} should have been encoded, but was not", "Please report it.")
+            raise WorkError(f"{plan.track.name} should have been encoded, but was not", "Please report this error.")
         stream = output.add_mux_stream(track.codec, rate=track.sample_rate)
         set_audio_parameters(
             stream,

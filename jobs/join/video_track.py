@@ -108,13 +108,13 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe) in decoding order. All of them must be shown before any later packet.
+        """Write packets in decoding order, each as (data, whether it is a keyframe).
 
-        ``following_ticks`` is the time of the next picture, None at the end. ``before`` is called with each decoding
+        All of them must be shown before any later packet. ``following_ticks`` is the time of the next picture, None at the end. ``before`` is called with each decoding
         time, in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
         """
         if self._times is None:
-            raise WorkError("time 0 of the output is not set", "Please report it.")
+            raise WorkError("time 0 of the output is not set", "Please report this error.")
         times = self._times.segment(list(pts_ticks), following_ticks)
         for (data, is_keyframe), moment in zip(packets, times, strict=True):
             before(moment.dts * self.joined.tick)
@@ -125,7 +125,7 @@ class TrackFile:
     def mux(self, packet: "Packet[Stream]") -> None:
         """Write a packet of any stream. Raises StorageFailed; InputUnreadable: the muxer refuses a copied packet."""
         if self._output is None:
-            raise WorkError("the output is not open", "Please report it.")
+            raise WorkError("the output is not open", "Please report this error.")
         if self._container.stated_ends:
             self._see_end(packet)
         try:
@@ -179,7 +179,7 @@ class TrackFile:
         return packet
 
     def _refused(self, error: Exception, place: str) -> CodecfleetError:
-        """Return the error of a packet that was not written: the input's fault if FFmpeg refuses a copied packet."""
+        """Return the error of a packet that was not written; the input is at fault if FFmpeg refuses a copied packet."""
         if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
             return self._failed(error)
         message = f"{self._container.name} cannot hold {self._copied} {place} of the output: {error.strerror}"

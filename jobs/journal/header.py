@@ -40,7 +40,7 @@ _WORDS: Final = {
 
 
 def header_of(plan: Plan) -> JobHeader:
-    """Return the header of a job with this plan, whose encoder must be chosen already."""
+    """Return the header of a job with this plan; the encoder must be chosen already."""
     spec = plan.spec
     job = {
         "codecfleet": _own_version(),
@@ -101,7 +101,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request equals that in ``found`` and the source is unchanged. No plan is needed."""
+    """Return whether a request equals the one in ``found``, and the source is unchanged. No plan is needed."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}

@@ -1,4 +1,4 @@
-"""A job's work location: spool and journal, who owns them, and what stays at the end."""
+"""A job's work location: its spool and journal, their ownership, and the files that stay at the end."""
 
 import hashlib
 from contextlib import ExitStack

@@ -40,7 +40,7 @@ class Decoder(OwnThread):
         nvdec: latency, SEI messages, decode statistics and the largest size. Software supports only the first two.
         max_pixels: larger pictures count as damage.
         device: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-        context: the handle of your CUDA context to work in; by default the device's primary one.
+        context: the handle of your CUDA context to work in; by default the device's primary context.
         stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state a
             stream.
         gpu: the device to use instead of this process's GPU, for example a fake one in tests.
