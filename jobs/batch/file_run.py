@@ -224,8 +224,8 @@ class FileRun:
     async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
         """Return the report of an output that an earlier try may have published before that try was killed.
 
-        An output with the job's bytes is the job's, since a job gives the same bytes in every run. Raises ``taken``:
-        the bytes differ, so another program wrote the file.
+        An output with the expected bytes was written by this job, since a job gives the same bytes in every run. Raises
+        ``taken``: the bytes differ, so another program wrote the file.
         """
         if not is_local(spec.output):
             raise taken

@@ -108,7 +108,7 @@ async def preview_batch(
     slots: Callable[[], int],
     show: Callable[[Intended], object],
 ) -> Preview:
-    """Show what a batch would do with each file, then encode samples of the inputs to estimate the rest.
+    """Show what a batch would do with each file, then encode samples of the inputs to estimate time and size.
 
     ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, and is
     called after jobs have run. ``show`` is called for each file, in a thread.

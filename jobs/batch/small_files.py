@@ -60,8 +60,8 @@ def goes_alone(alone: int, waiting: int) -> bool:
 class SmallFiles:
     """The small files in flight, for one event loop; ``waiting`` returns how many files of the batch follow.
 
-    Only for pools that do all work in software in child processes: a child process has the same files and rights as
-    this process, and no GPU idles meanwhile.
+    Use this only for pools that do all work in software in child processes: a child process has the same files and
+    rights as this process, and no GPU idles meanwhile.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:

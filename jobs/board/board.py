@@ -275,7 +275,7 @@ def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
-    """Join the segments next in order whose seams agree on both sides."""
+    """Join the next segments in order, as long as their seams agree on both sides."""
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)

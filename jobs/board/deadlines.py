@@ -77,7 +77,7 @@ class Paces:
     patience: WaitOptions
     #: the speed that placement expects of one session, used until the first result; 0 if unknown
     start_fps: float = 0.0
-    #: the running work by numbers, which are never reused
+    #: the running work by its number; numbers are never reused
     running: Mapping[int, WorkPace] = field(default_factory=dict)
     fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)  #: speeds of the newest results
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run

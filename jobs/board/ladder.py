@@ -38,7 +38,7 @@ FAILURES_ALONE: Final = 2
 #: The number of silent worker deaths after which a segment is given up; a failing station is closed sooner
 LOSSES: Final = 8
 MOVES: Final = 64  #: The number of announced node ends after which a segment is given up
-SHARED_LOSSES: Final = 2  #: After this many silent deaths the work runs alone, because it may have killed its workers
+SHARED_LOSSES: Final = 2  #: After this many silent deaths of workers the work runs alone, because it may be the cause
 
 
 class FaultKind(Enum):

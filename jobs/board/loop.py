@@ -190,7 +190,7 @@ class BoardLoop(Generic[ResultT]):
 
     @property
     def second_runs(self) -> str:
-        """In words: how many segments had a second run, and how many frames that wasted; "" if no segment had one."""
+        """How many segments had a second run and how many frames that wasted, in words; "" if there was no second run."""
         if not self.board.doubled:
             return ""
         late = counted(self.board.doubled, "late segment")

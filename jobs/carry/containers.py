@@ -66,7 +66,7 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file. Other modules ask for these fields, never for the container's name.
+    """One way to write an output file. Other modules use these fields, never the container's name.
 
     Codecs have FFmpeg's names.
     """
@@ -81,7 +81,7 @@ class Container:
     # Pictures
     default_codec: Codec
     video_codecs: frozenset[Codec]
-    carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
+    carries_times: bool = True  #: False for raw bitstreams, which hold only pictures, in order
     #: the tick of all times; None if the container takes the source's tick, or if each track has its own tick
     tick_s: Fraction | None = None
     least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have no timescale

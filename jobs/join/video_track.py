@@ -110,8 +110,9 @@ class TrackFile:
     ) -> None:
         """Write packets in decoding order, each as (data, whether it is a keyframe).
 
-        All of them must be shown before any later packet. ``following_ticks`` is the time of the next picture, None at the end. ``before`` is called with each decoding
-        time, in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
+        All of them must be shown before any later packet. ``following_ticks`` is the time of the next picture, None at
+        the end. ``before`` is called with each decoding time, in seconds of the file. Raises ProofFailed: the times do
+        not fit; StorageFailed.
         """
         if self._times is None:
             raise WorkError("time 0 of the output is not set", "Please report this error.")
@@ -179,7 +180,7 @@ class TrackFile:
         return packet
 
     def _refused(self, error: Exception, place: str) -> CodecfleetError:
-        """Return the error of a packet that was not written; the input is at fault if FFmpeg refuses a copied packet."""
+        """Return the error of a packet that was not written; the input is at fault if FFmpeg refuses a copy."""
         if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
             return self._failed(error)
         message = f"{self._container.name} cannot hold {self._copied} {place} of the output: {error.strerror}"

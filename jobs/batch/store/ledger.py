@@ -1,4 +1,7 @@
-"""Writes changes of entries into the database. Changes that come during a transaction share the next one."""
+"""Writes changes of entries into the database.
+
+Changes that come during a transaction are written together in the next one.
+"""
 
 import asyncio
 from collections.abc import Callable

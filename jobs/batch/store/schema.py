@@ -172,7 +172,10 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again. With ``in_flight``, the try was stopped and may have published."""
+    """A try ended, and the entry waits again.
+
+    With ``in_flight``, the try was stopped and may have published its output.
+    """
 
     entry: int
     tries: int
