@@ -190,7 +190,7 @@ class BoardLoop(Generic[ResultT]):
 
     @property
     def second_runs(self) -> str:
-        """How many segments had a second run and how many frames that wasted, in words; "" if there was no second run."""
+        """How many segments had a second run and how many frames that wasted, in words; "" if none had one."""
         if not self.board.doubled:
             return ""
         late = counted(self.board.doubled, "late segment")
