@@ -53,7 +53,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """A lane of the timeline: work of one station that does not overlap in time. A station has a lane for each slot."""
+    """A lane of the timeline: work of one station that does not overlap in time.
+
+    A station with several slots may have several lanes.
+    """
 
     station: str
     bars: tuple[Bar, ...]

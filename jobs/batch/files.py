@@ -152,7 +152,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file with an output's name; None if nothing has the name, -1 if a folder has it."""
+    """Return the size of the file with an output's name; None if the name is free, -1 if it is not a file's."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)

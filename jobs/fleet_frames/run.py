@@ -25,7 +25,7 @@ from .work import MadeBatches
 MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or are ready for the consumer
 #: Pieces per slot: enough that no slot idles while the consumer waits for the next piece in order
 AHEAD_PER_SLOT: Final = 2
-AHEAD_LEAST: Final = 16  #: At least this many pieces are submitted at once, so that the pool grants slots for them
+AHEAD_LEAST: Final = 16  #: This many pieces may be ahead even before the pool has granted slots
 
 
 class _BatchRun:

@@ -238,10 +238,10 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
 
     @property
     def used(self) -> tuple[float, float, int]:
-        """The cost of the output.
+        """The core time, the GPU time and the bytes that the output took.
 
-        The values are the time of segments that used cores, the time of segments that used a GPU, and the output's size
-        in bytes. A segment that a GPU decodes for a software encoder uses both.
+        Core time is the wall time of the segments that used cores, and GPU time that of the segments that used a GPU. A
+        segment that a GPU decodes for a software encoder counts in both.
         """
         is_nvenc = self.encoder_kind.partition(" ")[0].endswith("_nvenc")
         core_s = sum(each.wall_s for each in self.segments if not is_nvenc or each.decoded_by == "software")
