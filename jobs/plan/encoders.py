@@ -39,7 +39,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     """
     require_device = plan.spec.encoder == "nvenc"
     if require_device and (problem := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
-        raise Unsupported(f"NVENC cannot encode this: {problem}", _STEP)
+        raise Unsupported(f"NVENC cannot encode this track: {problem}", _STEP)
     demand, request = demand_of(plan, job), plan.nvenc
     if request is None or demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
