@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-JOBS_AT_ONCE = 4  #: Further jobs wait, which limits open files and memory
+JOBS_AT_ONCE = 4  #: Further jobs wait; this limits open files and memory
 SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
 
@@ -145,7 +145,7 @@ class Fleet:
 
     def _opened(self) -> Pool:
         if not self._open or self._pool is None:
-            raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
+            raise UsageError("the fleet is not open", "Open it with `async with Fleet() as fleet:`.")
         return self._pool
 
     def _submit(self, spec: TranscodeSpec, turn: AbstractAsyncContextManager[object]) -> Job:
@@ -234,7 +234,7 @@ def transcode(
 async def transcode_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Run ``transcode`` in an event loop. Cancelling the call cancels the job."""
+    """Run ``transcode`` without blocking the event loop. Cancelling the call cancels the job."""
     spec = _built(TranscodeSpec, source, output, options, "docs/config.md")
     async with Fleet(address, workers=spec.workers) as fleet:
         return await (await fleet.transcode(spec))
@@ -269,7 +269,7 @@ def stills(
 async def stills_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Run ``stills`` in an event loop. Cancelling the call cancels the job."""
+    """Run ``stills`` without blocking the event loop. Cancelling the call cancels the job."""
     return await run_stills(_built(StillsSpec, source, output, options, "docs/stills.md"), address)
 
 

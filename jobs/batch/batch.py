@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _COMPARED_AT_ONCE: Final = 500
 _FETCHED_AHEAD: Final = 32
 _RESULTS_HELD: Final = 1000  #: No file starts while this many results wait to be taken
-_GO_ON: Final = "Finished files are kept; the same batch continues from there."
+_GO_ON: Final = "Finished files are kept; run the same batch again to continue."
 
 
 class Batch:
     """A running batch. Iterate over it to get the results of its files.
 
-    The result of a failed file holds its error. While 1,000 results wait to be taken, no further file starts.
+    A failed file's result holds the error. While 1,000 results wait to be taken, no further file starts.
     """
 
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
@@ -186,7 +186,7 @@ class Batch:
             self._wake()
 
     async def _compare_all(self) -> None:
-        """Check that the results of earlier runs still hold, while other files run."""
+        """Check, while other files run, that the results of earlier runs still hold."""
         for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
             while entries := await in_thread(self._database.entries, state, _COMPARED_AT_ONCE):
                 found = await in_thread(compare_all, entries, state, self.spec)
@@ -201,7 +201,7 @@ class Batch:
         self._changed.set()
 
     def _end_results(self) -> None:
-        """Put the end marker, even into a full queue."""
+        """Put the end marker into the queue of results, even if the queue is full."""
         if self._results.full():
             self._results.get_nowait()
         self._results.put_nowait(None)

@@ -1,7 +1,7 @@
 """The figures of a batch's last run, for a page.
 
-They are read from the batch's database, even while the batch runs. Addresses are redacted here because the page
-shortens them, and a shortened address might show nothing but a signature.
+They are read from the batch's database, even while the batch runs. Addresses are redacted here, because the page
+shortens them: the shown part might be a secret signature.
 """
 
 import sqlite3
@@ -53,7 +53,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """Work of one station, without overlap in time; a station with several slots has several lanes."""
+    """A lane of the timeline: work of one station that does not overlap in time.
+
+    A station with several slots may have several lanes.
+    """
 
     station: str
     bars: tuple[Bar, ...]
@@ -100,7 +103,7 @@ class Span:
     frames: int
     station: str
     decoded_by: str
-    encoder: str  #: the encoder's kind: its name, then its settings
+    encoder: str  #: the encoder's name, then its settings
     source: str
     segment: int
 
@@ -218,7 +221,7 @@ def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterabl
 
 
 def engine_use(spans: Iterable[Span]) -> tuple[EngineShare, ...]:
-    """Return what each decoder and each encoder did, the busiest first."""
+    """Return the work of each decoder and each encoder, the busiest first."""
     spans_of: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         for key in ((span.decoded_by, "decodes"), (span.encoder.partition(" ")[0], "encodes")):

@@ -63,7 +63,8 @@ from .store.states import EntryEvent, after_error
 IN_USE_S: Final = LEASE_S + RENEWED_EVERY_S
 """How long to wait for an output that is in use: until the lease of a dead machine has ended.
 
-The output of a killed process on this machine is in use until the kernel has cleaned up: seconds on a busy machine.
+The output of a killed process on this machine is in use until the kernel has cleaned up, which takes seconds on a busy
+machine.
 """
 _POLL_S: Final = 0.25
 ResultT = TypeVar("ResultT")
@@ -135,7 +136,7 @@ class FileRun:
         except asyncio.CancelledError:
             await self._put_back(self.entry.tries, in_flight=self._is_started)
             raise
-        except Exception as error:  # noqa: BLE001 - any error, also a defect, ends only this file
+        except Exception as error:  # noqa: BLE001 - any error, even a defect, ends only this file
             return await self._failed(error), error
         await self.around.ledger.write(self._ended(published))
         result = self._result(published=published)
@@ -223,8 +224,8 @@ class FileRun:
     async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
         """Return the report of an output that an earlier try may have published before that try was killed.
 
-        The bytes show whether it did, since a job gives the same bytes in every run. Raises ``taken``: the bytes
-        differ, so another program wrote the file.
+        An output with the expected bytes was written by this job, since a job gives the same bytes in every run. Raises
+        ``taken``: the bytes differ, so another program wrote the file.
         """
         if not is_local(spec.output):
             raise taken
@@ -338,7 +339,9 @@ class FileRun:
                 error=result.error_class,
                 exit_code=result.exit_code,
                 message=result.message,
-                next_step=error.next_step if isinstance(error, CodecfleetError) else "Report it: it is a defect.",
+                next_step=error.next_step
+                if isinstance(error, CodecfleetError)
+                else "Report this error: it is a defect of codecfleet.",
             )
         )
         return result

@@ -152,7 +152,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file under an output's name: None if nothing is there, -1 if it is not a file."""
+    """Return the size of the file with an output's name; None if the name is free, -1 if it is not a file's."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -208,11 +208,12 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: the file's store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as in ``publish``.
     """
-    # Every try uses the same name, so it removes what earlier tries left.
+    # Every try uses this name, and so removes the files of earlier tries.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # A new file, so that no link of another user in the temporary folder is followed; only this user can read it.
+        # This is a new file that only this user can read. A link that another user put into the temporary folder is not
+        # followed.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
@@ -262,7 +263,7 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
 
     Raises:
         InputNotFound, InputUnreadable: the source is missing or unreadable.
-        StorageFailed: its store does not answer for now.
+        StorageFailed: its store does not answer.
         OSError: the local disk is full.
     """
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...cluster.autoscale.later import LaterDemand
 
-_SEGMENTS_PER_SLOT: Final = 2  #: Room for one segment of a file while another file is planned, joined or proven
+_SEGMENTS_PER_SLOT: Final = 2  #: One segment runs while another file is planned, joined or proven
 _AT_LEAST: Final = 4
 
 
@@ -34,7 +34,7 @@ class PlannedFiles:
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
-        """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if there are none.
+        """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if none is planned.
 
         At most ``room`` more files can run beside those in flight; demand for more of them would start idle nodes.
         """

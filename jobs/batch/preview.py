@@ -108,7 +108,7 @@ async def preview_batch(
     slots: Callable[[], int],
     show: Callable[[Intended], object],
 ) -> Preview:
-    """Show what a batch would do with each file, then encode samples of the inputs to estimate the rest.
+    """Show what a batch would do with each file, then encode samples of the inputs to estimate time and size.
 
     ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, and is
     called after jobs have run. ``show`` is called for each file, in a thread.
@@ -194,7 +194,7 @@ class _DryRun:
         return None
 
     def _misfit_of(self, overrides: str, suffix: str) -> CodecfleetError | None:
-        """Return why options do not fit the container that an extension stands for."""
+        """Return why options do not fit the container that an extension selects."""
         try:
             asked_of(self._specs.spec(overrides, "-", f"-{suffix}"))
         except CodecfleetError as error:
@@ -249,7 +249,10 @@ class _DryRun:
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
-    """Return a job for the middle two seconds of what a spec encodes; for all of it if that is up to four seconds."""
+    """Return a job for the middle two seconds of what a spec encodes.
+
+    If that is up to four seconds, all of it is encoded.
+    """
     fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
     if duration_s > 2 * _SAMPLE_S:
         begin_s = (spec.start_s or 0) + (duration_s - _SAMPLE_S) / 2

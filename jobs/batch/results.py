@@ -26,19 +26,19 @@ class BatchResult:
 
     @property
     def error_class(self) -> str:
-        """The name of the error's class; "" without an error."""
+        """The name of the error's class; "" if there was no error."""
         return "" if self.error is None else type(self.error).__name__
 
     @property
     def exit_code(self) -> int:
-        """The error's exit code; 0 without an error."""
+        """The error's exit code; 0 if there was no error."""
         if self.error is None:
             return 0
         return self.error.exit_code if isinstance(self.error, CodecfleetError) else CodecfleetError.exit_code
 
     @property
     def message(self) -> str:
-        """The error's message; "" without an error."""
+        """The error's message; "" if there was no error."""
         if self.error is None:
             return ""
         return self.error.message if isinstance(self.error, CodecfleetError) else str(self.error)

@@ -26,11 +26,12 @@ from ..request.spec import BatchSpec, TranscodeSpec
 from .store.schema import BatchEntry, EntryAction
 from .whole_file import WholeFile, WholeFileDone
 
-#: Larger files may have several segments, and gain little, because a job's overhead hardly counts for them
+#: Larger files may have several segments, and gain little, because the overhead of a job hardly slows them down
 MOST_BYTES: Final = 4 << 20
 MANY: Final = 32
 """With this many waiting files, some run in separate processes, since half of a small file's time is spent holding the
-GIL. Starting such a process takes as long as that many files; it is kept for the next ones."""
+GIL. Starting such a process takes as long as encoding that many files; the process is kept for the next files.
+"""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 """Options that all small files share, as one job; a file whose list sets them differently needs its own job."""
 
@@ -38,7 +39,7 @@ _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
     """Return whether a worker may process a whole file, as far as that is known without reading the file.
 
-    A file that was tried before may have a journal, and only a job can continue from one.
+    A file that was tried before may have a journal, and only a job can continue from a journal.
     """
     is_fresh = entry.action is EntryAction.TRANSCODE and not entry.tries and not entry.was_in_flight
     is_here = is_local(spec.source) and is_local(spec.output)
@@ -51,7 +52,7 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 def goes_alone(alone: int, waiting: int) -> bool:
     """Return whether the next file runs in a separate process.
 
-    ``alone`` files run in separate processes now, and ``waiting`` files come after the next one.
+    ``alone`` is the number of files in separate processes now; ``waiting`` files come after the next file.
     """
     return alone < LONE_MAX and waiting >= MANY
 
@@ -59,7 +60,8 @@ def goes_alone(alone: int, waiting: int) -> bool:
 class SmallFiles:
     """The small files in flight, for one event loop; ``waiting`` returns how many files of the batch follow.
 
-    For pools that do all work in software in child processes: these have the same files and rights, and no GPU idles.
+    Use this only for pools that do all work in software in child processes: a child process has the same files and
+    rights as this process, and no GPU idles meanwhile.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
@@ -73,7 +75,10 @@ class SmallFiles:
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Encode a whole file; return None if no worker can. Raises CodecfleetError: a separate job may succeed."""
+        """Encode a whole file; return None if no worker can encode it.
+
+        Raises CodecfleetError: a separate job may succeed.
+        """
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())
@@ -112,7 +117,8 @@ class SmallFiles:
     def _count(self, change: int) -> None:
         """Change the number of files in flight.
 
-        The demand is a slot for each of the most files so far in flight; without files there is no demand.
+        The demand is the largest number of files that were in flight so far, with a slot for each; without files there
+        is no demand.
         """
         self._running += change
         if not self._running:

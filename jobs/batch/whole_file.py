@@ -47,7 +47,7 @@ class WholeFile(Work[WholeFileDone]):
         return self.spec.source
 
     def run(self, context: WorkContext) -> WholeFileDone:
-        """Run in the calling thread; afterwards the output's name has the complete file, or is unchanged.
+        """Run the job in the calling thread. Afterwards the output is complete, or unchanged.
 
         Raises:
             WorkError: the file has more than one segment, its pictures are too large, or its job raised WorkError.
@@ -91,7 +91,7 @@ class _OneThread(Pool):
             return
         made = [each.width * each.height for each in demand.renditions]
         if len(demand.segments) > 1 or max(demand.width * demand.height, *made) > MOST_PIXELS:
-            raise WorkError(f"{job} is not small", "Run it as a separate job.")
+            raise WorkError(f"{job} is not small", "Run the file as a separate job.")
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         del demand

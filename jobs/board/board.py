@@ -18,7 +18,7 @@ joined is ever undone.
 
 ``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts. The
 first suspect runs first, since a stream that breaks its decoder may do so in any segment. Once a segment has broken a
-device while alone, the rest of the job is decoded in software.
+device while running alone, the rest of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
@@ -38,12 +38,12 @@ from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join,
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
-# The two values below count for each concurrent run. No other pair that was tried is faster (docs/speed.md).
+# The two values below apply to each concurrent run. No other pair that was tried is faster (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment other segments may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more
 _IDLE_PART: Final = Fraction(1, 10)
-UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment merges into the left one
+UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment is merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,8 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
     """Return whether the pictures that the left side decoded past a cut are those with which the right side begins.
 
-    A packet may hold no picture, so one side may have fewer pictures; but if one side has any, so must the other.
+    A packet may hold no picture, so one side may have fewer pictures; but if one side has pictures, the other must have
+    some too.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -262,7 +263,8 @@ def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | N
 def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
     """Decode a segment again from further back; with ``give_up``, merge it into its left neighbour."""
     left = board.left_of(segment)
-    # A joined neighbour cannot take the segment in, so the entry moves on, to the track's start if necessary.
+    # A segment cannot merge into a joined neighbour, so its entry moves further back, if necessary to the track's
+    # start.
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
@@ -273,7 +275,7 @@ def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
-    """Join the segments next in order whose seams agree on both sides."""
+    """Join the next segments in order, as long as their seams agree on both sides."""
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
@@ -285,7 +287,7 @@ def _join(board: Board) -> tuple[Board, list[Effect]]:
 
 
 def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
-    """Return a streaming board's segment as an event leaves it."""
+    """Return a streaming board's segment after an event."""
     if isinstance(event, Delivered):
         return segment.to(SegmentState.JOINED)
     if segment.is_stale:
@@ -312,7 +314,7 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
         return board.put(replace(segment, is_open=True)), [Join(segment.number)]
     if segment.at_start:
         message = f"segment {segment.number} does not begin with the pictures that end the segment before it"
-        return board, [Fail(ProofFailed(message, "Please report it with the input."))]
+        return board, [Fail(ProofFailed(message, "Please report this error together with the input."))]
     again = replace(segment, entry_moves=segment.entry_moves + 1, seam_before=())
     if segment.state is SegmentState.RUNNING:
         return board.put(replace(again, is_stale=True)), [Drop(segment.number)]
@@ -322,7 +324,7 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
 def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:
     """Return a new board with the results of an earlier run applied, and the segments to join.
 
-    Of two results for one part of the track, the one whose segment begins first counts.
+    If two results cover one part of the track, the result whose segment begins first counts.
     """
     joins: list[int] = []
     for run, event in sorted(results, key=lambda each: each[0].segment):
@@ -351,7 +353,7 @@ def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board
 def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:
     """Return waiting segments, given in film order, in the order in which they should start.
 
-    Film order lets few segments wait to be joined; near the end the longest start first, so that all end together.
+    In film order, few segments wait to be joined; near the end the longest start first, so that all end together.
     """
     if len(waiting) > END_PER_WORKER * at_once:
         return list(waiting)

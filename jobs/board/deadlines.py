@@ -16,10 +16,10 @@ from ...cluster.worker_names import NO_WORKER, StationId
 from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: The time between two samples of running work
-LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
+LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much, since this process was mostly not running
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long
+GAIN = 1.5  #: A second run is worthwhile if the first run would take at least this many times as long
 SETTLED = 0.5  #: A run's own speed counts after this part of the usual time; before that, the run opens and seeks
 
 
@@ -54,7 +54,7 @@ class WorkPace:
         return (self.total - self.frames) * self.awake_s / self.frames if self.frames else inf
 
     def seen(self, seen: Seen | None, passed_s: float) -> "WorkPace":
-        """Return the pace after another sample, ``passed_s`` after the previous one.
+        """Return the pace after another sample, ``passed_s`` after the previous sample.
 
         ``seen`` is None while the work waits for a slot.
         """
@@ -77,7 +77,7 @@ class Paces:
     patience: WaitOptions
     #: the speed that placement expects of one session, used until the first result; 0 if unknown
     start_fps: float = 0.0
-    #: the running work by numbers, which are never reused
+    #: the running work by its number; numbers are never reused
     running: Mapping[int, WorkPace] = field(default_factory=dict)
     fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)  #: speeds of the newest results
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run
@@ -94,12 +94,12 @@ class Paces:
             return replace(rest, lagging=self.lagging | {pace.station})
         if not delivered or not pace.total or not pace.station:
             return rest
-        # Work that was never awake in a sample began and ended between two samples.
+        # Work without a sample began and ended between two samples.
         rates = (*self.fps_at.get(pace.station, ()), pace.total / (pace.awake_s or LOOK_S))[-RATES_KEPT:]
         return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 
     def looked(self, seen: Mapping[str, Seen], since_s: float) -> "Paces":
-        """Return the paces after a sample of all work, ``since_s`` after the previous one."""
+        """Return the paces after a sample of all work, ``since_s`` after the previous sample."""
         passed_s = min(since_s, LATE_LOOK_S)
         later = {number: pace.seen(seen.get(pace.label), passed_s) for number, pace in self.running.items()}
         return replace(self, running=later)
@@ -121,17 +121,17 @@ class Paces:
         return [label for gain, label in sorted(gains, reverse=True) if gain > GAIN]
 
     def _gain(self, pace: WorkPace) -> float:
-        """Return how many times as long work will take as a second run elsewhere."""
+        """Return the ratio of the time that work will still take to the time of a second run elsewhere."""
         elsewhere = [median(rates) for station, rates in self.fps_at.items() if station != pace.station]
         if not elsewhere or not pace.total:
             return 0.0
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that has stopped is late once it has been silent for as long as all of it should take.
+        # Fast work that has stopped is late once it has been silent for as long as the whole work should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:
-        """Return a station's speed; without results there, the speed of the slowest station."""
+        """Return a station's speed; if it has no results, the speed of the slowest station."""
         rates: Iterable[Sequence[float]] = [self.fps_at[station]] if station in self.fps_at else self.fps_at.values()
         return min((median(each) for each in rates), default=self.start_fps)

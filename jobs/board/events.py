@@ -18,8 +18,8 @@ class Finished:
     seam_before: tuple[PictureHash, ...]  #: its first pictures
     seam_after: tuple[PictureHash, ...]  #: the first pictures past the end of the segment
     at_start: bool  #: whether the segment was decoded from the track's first packet
-    sound: bool = True  #: whether a decoder from the track's start would have decoded any damage to the same pictures
-    is_void: bool = False  #: whether no source picture of the segment could be decoded, and a neighbour supplies them
+    sound: bool = True  #: whether decoding from the track's start would give the same damaged pictures
+    is_void: bool = False  #: whether no source picture of the segment could be decoded; a neighbour supplies pictures
     attempt: int = field(kw_only=True)
 
 
@@ -59,7 +59,7 @@ class Run:
     attempt: int
     constraints: Constraints = UNCONSTRAINED
     history: tuple[Attempt, ...] = ()  #: the failed attempts
-    is_second: bool = False  #: whether this run is a second one, beside a late run on another station
+    is_second: bool = False  #: whether this is a second run, beside a late run on another station
     cores: int = 1  #: how many cores the run's encoder may use
 
     @property

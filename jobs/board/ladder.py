@@ -33,12 +33,12 @@ from ...errors import (
 
 #: How many times work may fail in the same way; after device failures, software is one more attempt
 ATTEMPTS: Final = 3
-#: Work that software can decode is given up after this many failures while it was the only work in its process
+#: Work that software can decode is given up after this many failures as the only work in its process
 FAILURES_ALONE: Final = 2
-#: At this many silent deaths of its workers a segment is given up; a supervisor closes a failing station sooner
+#: The number of silent worker deaths after which a segment is given up; a failing station is closed sooner
 LOSSES: Final = 8
-MOVES: Final = 64  #: At this many announced ends of its nodes a segment is given up
-SHARED_LOSSES: Final = 2  #: After this many silent deaths the work runs alone: it may be what kills its workers
+MOVES: Final = 64  #: The number of announced node ends after which a segment is given up
+SHARED_LOSSES: Final = 2  #: After this many silent deaths of workers the work runs alone, because it may be the cause
 
 
 class FaultKind(Enum):
@@ -75,7 +75,7 @@ class Attempt:
     @property
     def step(self) -> str:
         """How the attempt ran, in words."""
-        parts = ["in a process of its own"] if self.constraints.alone else []
+        parts = ["in a separate process"] if self.constraints.alone else []
         parts += ["decoded in software"] if self.constraints.software else []
         return ", ".join(parts) or "beside other work"
 
@@ -87,7 +87,7 @@ def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        return FaultKind.LOST  # work that ran alone cannot have broken the worker beside it
+        return FaultKind.LOST  # this work ran alone, so it was not the work that broke the worker
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 
@@ -104,7 +104,10 @@ _FAULTS: Final = {
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
-    """Return how to run work again after these attempts, or None; with ``software``, software may decode the work."""
+    """Return how to run work again after these attempts; None if it is given up.
+
+    With ``software``, software may decode the work.
+    """
     last = history[-1]
     match last.fault:
         case FaultKind.REFUSED:
@@ -123,7 +126,7 @@ def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | No
 
 def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     others = [attempt for attempt in history if attempt.fault is not FaultKind.MOVED]
-    # A second run may end with its node after the first run used the last step.
+    # A second run may end with its node after the first run has used the last step of the ladder.
     is_given_up = bool(others) and next_step(others, software=software) is None
     return None if is_given_up or len(history) - len(others) >= MOVES else history[-1].constraints
 
@@ -131,7 +134,7 @@ def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints 
 def _after_a_loss(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     losses = [attempt for attempt in history if attempt.fault is FaultKind.LOST]
     others = [attempt for attempt in history if attempt.fault is not FaultKind.LOST]
-    # A second run may be lost after the first run used the last step.
+    # A second run may be lost after the first run has used the last step of the ladder.
     is_given_up = bool(others) and next_step(others, software=software) is None
     if is_given_up or len(losses) >= LOSSES:
         return None
@@ -153,7 +156,7 @@ def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constrain
     last = history[-1]
     failures = [attempt for attempt in history if attempt.fault in _SOUND]
     if len(failures) < ATTEMPTS:
-        # First a fresh session on the same device, unless that device is unfit; then another device.
+        # A fresh session on the same device comes first, unless that device is unfit; then comes another device.
         is_elsewhere = len(failures) > 1 or last.fault in (FaultKind.UNFIT, FaultKind.HUNG)
         return _elsewhere(history) if is_elsewhere else last.constraints
     if last.fault in (FaultKind.FULL, FaultKind.UNFIT) and software and not last.constraints.software:
@@ -166,7 +169,7 @@ def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -
     times = len(history)
     if history[-1].fault is FaultKind.KILLED:
         message = f"segment {segment} killed every process that ran it, {times} in all, last: {error.message}"
-        advice = "Run the job again with --keep-evidence, which saves the segment's input, and report it."
+        advice = "Run the job again with --keep-evidence, which saves the segment's input, and report the error."
         return SegmentFailed(message, advice, segment)
     return SegmentFailed(f"segment {segment} failed {times} times, last: {error.message}", error.next_step, segment)
 
@@ -181,6 +184,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints without the stations where attempts failed; blameless ones do not count."""
+    """Return the last attempt's constraints, to avoid each station that may be to blame for a failed attempt."""
     failed = (attempt.where.station for attempt in history if attempt.fault not in _BLAMELESS)
     return replace(history[-1].constraints, avoid=frozenset(failed))

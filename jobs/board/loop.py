@@ -44,7 +44,7 @@ class Capacity:
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until ``at_once`` may return a larger number, forever if it never will.
+        """Wait until ``at_once`` may return a larger number; this may take forever.
 
         Raises CodecfleetError: there will never be a worker.
         """
@@ -141,7 +141,7 @@ class PoolCapacity(Capacity):
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Halve the number of runs, but only once for each dead worker, all of whose runs report the same message."""
+        """Halve the number of runs, but only once for each dead worker: all of its runs report the same message."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)
@@ -152,7 +152,7 @@ class PoolCapacity(Capacity):
 
 
 class BoardLoop(Generic[ResultT]):
-    """Runs the segments of one job until all are joined; for one use.
+    """Runs the segments of one job until all are joined. Use an instance only once.
 
     ``work`` runs a segment, ``accept`` returns the board's event for the result of a run, ``join`` receives the joined
     segments in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots
@@ -190,14 +190,14 @@ class BoardLoop(Generic[ResultT]):
 
     @property
     def second_runs(self) -> str:
-        """How many segments had a second run and how many frames that wasted, in words; "" without any."""
+        """How many segments had a second run and how many frames that wasted, in words; "" if none had one."""
         if not self.board.doubled:
             return ""
         late = counted(self.board.doubled, "late segment")
         return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} wasted"
 
     def post(self, event: Event) -> None:
-        """Give the board an event other than the end of a run. Call in the event loop's thread."""
+        """Give the board an event other than the end of a run. Call this in the event loop's thread."""
         self._posted.append(event)
         self._changed.set()
 

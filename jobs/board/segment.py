@@ -28,14 +28,14 @@ class SegmentState(Enum):
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # A run starts, or the segment is merged into its left neighbour.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
-    # The run delivered or was lost; or its end came too early, because the right neighbour was merged into the segment;
-    # or a second run starts because the first is late.
+    # The run delivered or was lost, its end came too early (the right neighbour was merged into the segment), or a
+    # second run starts because the first run is late.
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),
     # One of the two runs delivered the segment, or was lost.
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
-    # Both seams agree; or a seam differs, or its other side is void, and the segment is decoded again or merged.
+    # Both seams agree. If a seam differs, or its other side is void, the segment is decoded again or merged.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
     # On a streaming board: the pictures handed over before a failure differ from the end of the previous segment.
     SegmentState.FAILED: frozenset({SegmentState.WAITING}),
@@ -49,12 +49,12 @@ class BoardSegment:
     """A planned segment, including the right neighbours that were merged into it."""
 
     number: int
-    #: the last planned segment that this one covers: ``number`` itself, unless neighbours were merged into it
+    #: the last planned segment that this segment covers: ``number`` itself, unless neighbours were merged into it
     until: int
     frames: int
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0  #: how many times the segment's access point moved back
-    #: whether the segment was decoded from the track's start, so that no access point lies further back
+    #: whether the segment was decoded from the track's start, so that there is no access point further back
     at_start: bool = False
     #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
     is_void: bool = False

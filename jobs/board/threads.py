@@ -35,7 +35,7 @@ def in_place_context() -> Context:
 
 
 def is_in_loop() -> bool:
-    """Return whether an event loop runs in this thread, which a blocking call would stop."""
+    """Return whether this thread runs an event loop, which a blocking call would stop."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is not None
     return False

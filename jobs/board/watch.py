@@ -59,7 +59,7 @@ class WorkWatch:
         self._sleep = sleep
 
     async def submit(self, work: Work[ResultT], frames: int = 0) -> ResultT:
-        """Run ``work`` of ``frames`` frames (0 if unknown) on the pool, under watch.
+        """Run ``work`` of ``frames`` frames (0 if unknown) on the pool, and watch it.
 
         Raises DeadlineMissed: the work hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
         """
@@ -80,7 +80,7 @@ class WorkWatch:
             raise
         except DeadlineMissed as error:
             if self._on_hang is not None:
-                await self._on_hang(f"{error.message}: its worker is replaced, and it runs elsewhere")
+                await self._on_hang(f"{error.message}: the worker is replaced, and the work runs elsewhere")
             raise
         finally:
             self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)

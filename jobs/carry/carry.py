@@ -123,7 +123,7 @@ class CarryPlan:
         return self.video.disposition if self.video is not None and self.container.dispositions else 0
 
     def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
-        """Return the muxer's options, including the options that these tags need."""
+        """Return the muxer's options, including the options that the tags need."""
         options = self.container.options(video_tick)
         if self.free_keys:
             options["movflags"] += "+use_metadata_tags"
@@ -144,7 +144,7 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Plan everything except the video track ``encoded_index`` (a stream index), by default that of the spec.
+    """Plan everything except the video track at stream index ``encoded_index``, by default the requested one.
 
     Raises Unsupported: the requested audio does not fit the container, or a selected track does not exist.
     """

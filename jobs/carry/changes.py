@@ -25,7 +25,7 @@ _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format for which tone mapping is chosen: the source's, or the format of the first run in HDR."""
+    """Return the format for which tone mapping is chosen: that of the source, or of the first run in HDR."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)
@@ -65,7 +65,7 @@ def change_losses(
 ) -> tuple[Warning_, ...]:
     """Return a warning for each change that the output cannot show.
 
-    ``codes_fields`` says that the output is coded as interlaced.
+    ``codes_fields`` says whether the output is coded as interlaced.
     """
     found = [*_colours_lost(life, source, index, tone), *_shapes_lost(life, index)]
     found += _scans_lost(life, index) if codes_fields else ()
@@ -104,7 +104,7 @@ def _colours_lost(
 
 
 def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
-    """Return whether a run's matrix differs from the output's and cannot be converted to it."""
+    """Return whether a run's matrix differs from the output's matrix and cannot be converted to that matrix."""
     if is_rgb(run.picture.pix_fmt) or is_rgb(source.pix_fmt):
         return False
     return not _is_alike("matrix", run.colour, target) and not can_convert(run.colour.matrix, target.matrix)
@@ -113,7 +113,7 @@ def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
 def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if not life.runs:
         return
-    # if a part is encoded, its size is that of the whole track
+    # if a part is encoded, it has the size of the whole track
     wanted = _shape(base_run(life.whole or life.runs, index))
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"

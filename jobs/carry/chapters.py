@@ -19,7 +19,7 @@ _SAME_S = Fraction(1, 1000)  #: Times that differ by no more than this count as 
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, clipped to that part; without limits, of the whole film."""
+    """Return the chapters of a part of the film, clipped to that part; without limits, all chapters."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 
@@ -32,7 +32,7 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 
 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
-    """Return chapters without gaps from ``begin_s`` to ``end_s`` at most, the end of the film.
+    """Return chapters without gaps from ``begin_s`` on; none ends after ``end_s``, the end of the film.
 
     A chapter that overlaps the next one, or has no length, ends where the next one begins.
     """

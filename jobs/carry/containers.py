@@ -23,7 +23,7 @@ _MOV_LANGUAGES = (
     "mon nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk "
     "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
 )
-"""FFmpeg's names of the languages that QuickTime numbers, measured."""
+"""FFmpeg's names of the languages that QuickTime numbers, as measured."""
 _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
@@ -49,7 +49,7 @@ def _nameless(_language: str) -> None:
 
 
 class SampleShape(Enum):
-    """How exactly a container states the shape of samples (their aspect ratio)."""
+    """How precisely a container states the shape of samples (their aspect ratio)."""
 
     EXACT = "two numbers of 32 bits, or a display matrix that stretches"
     PIXELS = "whole pixels of the picture as it is shown"
@@ -66,7 +66,7 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file. Other modules ask for these fields, never for the container's name.
+    """One way to write an output file. Other modules use these fields, never the container's name.
 
     Codecs have FFmpeg's names.
     """
@@ -81,10 +81,10 @@ class Container:
     # Pictures
     default_codec: Codec
     video_codecs: frozenset[Codec]
-    carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
-    #: the tick of all times; None if the container takes the source's tick, or if each track has its own
+    carries_times: bool = True  #: False for raw bitstreams, which hold only pictures, in order
+    #: the tick of all times; None if the container takes the source's tick, or if each track has its own tick
     tick_s: Fraction | None = None
-    least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
+    least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have no timescale
     clock_s: Fraction | None = None  #: the time after which the container's clock wraps
     counts_decoding: bool = False  #: whether decoding times are sums of durations
     has_header: bool = False  #: whether a header states parameter sets, colours, HDR and orientation
@@ -129,8 +129,10 @@ class Container:
     language_tags: LanguageForm | None = None  #: how the container states language tags (BCP 47)
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
-    """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
-    holds_more: str = ".mkv"  #: the container that holds what this one cannot; "" for none
+    """The dispositions, besides the default one, that the container states: for all tracks (key None), and for each
+    kind.
+    """
+    holds_more: str = ".mkv"  #: a container for the tracks that this one cannot hold; "" if there is none
 
     @property
     def holds_tracks(self) -> bool:
@@ -162,7 +164,10 @@ class Container:
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Check that the container holds ``codec``. Raises Unsupported with the codecs that it holds."""
+        """Check that the container holds ``codec``.
+
+        Raises Unsupported, which names the codecs that the container holds.
+        """
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))
@@ -236,7 +241,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # found by writing each tag and reading it back, as for QuickTime
+    tag_boxes=COMMON_TAGS,  # These tags were found by writing each tag and reading it back, as for QuickTime.
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,
@@ -352,4 +357,4 @@ _BY_EXTENSION = {
     "ivf": Container(name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})),
 }
 
-EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without the dot, that stand for a container
+EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without the dot, by which a container is selected

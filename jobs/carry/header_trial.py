@@ -66,7 +66,7 @@ _HDR_KINDS = {
     "mastering_display_metadata": _Kind("mastering-display", "the mastering display", "hdr.container"),
     "content_light_level": _Kind("light-level", "the content light level", "hdr.container"),
 }
-"""A bitstream can state these too, so only containers with a header for them can lose them."""
+"""A bitstream can state this side data too, so it can be lost only in containers that also state it in a header."""
 
 
 def settle_orientation(
@@ -74,7 +74,7 @@ def settle_orientation(
 ) -> tuple[VideoFormat, StreamExtras]:
     """Return the output's format and extras with a display matrix that the output's container can state.
 
-    FFmpeg reads a matrix that stretches as the samples' shape too. In mp4 and mov the matrix stays, and no shape is
+    From a matrix that stretches, FFmpeg also reads the samples' shape. In mp4 and mov the matrix stays, and no shape is
     stated. Elsewhere, or if the source's shape and matrix differ, the shape is stated, and the matrix only rotates and
     flips.
     """
@@ -146,7 +146,7 @@ def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, byt
     options |= {"movflags": "+empty_moov"} if container.fragment_flags else {}
     try:
         with av.open(file, "w", format=container.muxer, container_options=options) as output:
-            # Either codec is written without parameter sets, and the result does not depend on the codec.
+            # The codec does not matter: the header is written without parameter sets.
             codec = "mpeg4" if "mpeg4" in container.extra_video_codecs else "vp8"
             stream = output.add_mux_stream(codec, width=160, height=96)
             for kind, data in side.items():

@@ -16,17 +16,17 @@ from .track_plan import Action, TrackPlan, content_checks
 
 #: Codecs whose packets state the channels
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
-#: Formats that can change AAC's configuration in mid-stream, because they hold it beside the packets
+#: Containers that can change AAC's configuration in mid-stream, because the packets do not hold it
 _GIVES_DESCRIPTIONS = ("mov", "flv")
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
-"""FLAC's layouts by number of channels, where no other is stated (RFC 9639, 9.1.3)."""
+"""FLAC's layouts by number of channels, used if a file states no other layout (RFC 9639, 9.1.3)."""
 SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail if speakers differ
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels to which a track is mixed, or None for no mixing; ``wanted`` may be "keep"."""
+    """Return the number of channels to which a track is mixed, or None if it is not mixed; ``wanted`` may be "keep"."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 
@@ -74,7 +74,7 @@ def copy_obstacle(track: Track, container: Container, source_format: str) -> str
         return f".{container.name} cannot state {track.codec} in {layout}"
     if _needs_names(track, container) and is_unnamed(held_layout(track, container) or layout):
         count = counted(len(speakers(layout)), "channel")
-        return f".{container.name} holds no {count} without names; .mov and .mkv do"
+        return f".{container.name} cannot hold {count} without names; .mov and .mkv can"
     return None
 
 

@@ -1,6 +1,6 @@
 """Decides which tags and dispositions are carried, and which containers hold them.
 
-Tags about the old file (brand, muxer, statistics) would be false in the new one and are dropped silently.
+Tags about the old file (brand, muxer, statistics) would be false in the output and are dropped silently.
 """
 
 import re
@@ -70,7 +70,9 @@ _NONE = _D(0)
 _ALWAYS = (
     _D.default | _D.attached_pic | _D.timed_thumbnails | _D.still_image | _D.dependent | _D.metadata | _D.multilayer
 )
-"""Dispositions that every container keeps if they matter to it, or that describe storage and not a track's purpose."""
+"""Dispositions that are never lost: containers keep those that they use, and the others do not describe a track's
+purpose.
+"""
 
 
 def lost_dispositions(track: Track, container: Container) -> list[str]:

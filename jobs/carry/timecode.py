@@ -48,7 +48,7 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the timecode that is ``pictures`` later; it wraps after a day."""
+        """Return the timecode ``pictures`` pictures later; after a day it begins again at zero."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:
@@ -87,14 +87,14 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None if there is none, or the output's rate cannot count it.
+    """Return the timecode of the output's first picture.
 
-    ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
-    picture.
+    The result is None if the source has no timecode, or if the output's rate cannot express it. ``rate`` is
+    in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first picture.
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None
-    # At 60 pictures per second, cameras count 30.
+    # At 60 pictures per second, cameras count only every second picture.
     stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
     counted = None if stated is None else stated.counted_at(rate)
     if counted is None:

@@ -50,7 +50,7 @@ class TrackPlan:
     asked: bool = False  #: whether the track is dropped at the user's request
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
-    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep that of the source
+    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's loudness
 
     @property
     def kept(self) -> bool:
@@ -91,7 +91,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 
 
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
-    """Return a track's label, and its number in ``verify``: among the requested, decodable tracks of the same kind."""
+    """Return a track's label, and its number in ``verify`` among the requested, decodable tracks of the same kind."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)

@@ -27,10 +27,10 @@ class ClipOrder:
     seed: int  #: decides the order, and which clips are chosen
     shuffle: bool  #: whether films and their clips are in random order
     films_open: int  #: how many films are open at a time, with their clips mixed
-    even: bool  #: whether all shards have equally many clips; leftover clips are in no shard
+    even: bool  #: whether all shards have the same number of clips; leftover clips are in no shard
 
     def count(self, shards: range, of: int) -> int:
-        """Return how many clips these shards have; if films have different numbers of clips, how many films."""
+        """Return the number of clips in ``shards``, or of films if films have different numbers of clips."""
         return sum(len(self._span(shard, of)) for shard in shards)
 
     def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:

@@ -23,7 +23,7 @@ from ..request.values import location
 from .clip_order import ClipOrder, FilmPart
 
 Sampler = Callable[..., Sequence[Sequence[int]]]
-_FILMS_KEPT: Final = 64  #: How many films keep their index; each one is an idle object without a decoder
+_FILMS_KEPT: Final = 64  #: How many films keep their index; such a film is an idle object without a decoder
 _UNREADABLE: Final = (InputError, NoVideoTrack, Unsupported)
 _INHERITED: Final[list[object]] = []
 """Films that the parent opened before a fork: neither used nor closed here, since their threads are in the parent."""
@@ -57,13 +57,13 @@ class ClipDataset:
             the same length. A parameter ``seed`` of this function gets another value for each film and epoch.
         clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
             whole films.
-        format: the tensor of a clip.
+        format: the format of a clip's tensor.
         seed: decides order and seeds.
         shuffle: whether films and clips come in random order.
         films_open: how many films are read at once, with their clips mixed.
-        rank: this process's number among those that train.
+        rank: this process's number among the processes that train.
         world_size: how many processes train.
-        even: leave out the last clips of an epoch that would give some shards one more.
+        even: leave out the last clips of an epoch, so that all shards have the same number of clips.
         on_error: "raise" an error at a clip that cannot be read, or "skip" it, with a line in the log.
         **options: options of ``frames``. ``threads`` is by default this worker's part of the cores.
 
@@ -127,10 +127,10 @@ class ClipDataset:
         return {"epoch": self.epoch, "block": self._place[0], "clips": self._place[1], "shard": shard, "shards": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue at ``state``. Raises UsageError if ``state`` is that of another shard."""
+        """Let the next iteration continue at ``state``. Raises UsageError if ``state`` belongs to another shard."""
         shard, of = self._shard()
         if (state["shard"], state["shards"]) != (shard, of):
-            message = f"the state is that of shard {state['shard']} of {state['shards']}, and this is {shard} of {of}"
+            message = f"the state belongs to shard {state['shard']} of {state['shards']}, not {shard} of {of}"
             raise UsageError(message, "Resume with as many ranks and workers as before.")
         self.epoch, self._place, self._resumes = state["epoch"], (state["block"], state["clips"]), True
 
@@ -169,7 +169,7 @@ class ClipDataset:
             _refuse("even shards need clips_per_film")
 
     def _shard(self) -> tuple[int, int]:
-        """Return this process's shard, and how many there are."""
+        """Return this process's shard, and the number of shards."""
         worker, workers = _worker()
         return self._rank * workers + worker, self._world_size * workers
 
@@ -256,7 +256,7 @@ class _ClipReader:
         try:
             return next(self._batches)
         except _UNREADABLE:
-            # The reason may be another clip, decoded ahead together with this one.
+            # The reason may be another clip, decoded ahead together with this clip.
             self.close()
             return next(self._read((clip,)))
 

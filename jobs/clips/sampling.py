@@ -16,7 +16,7 @@ from ...errors import UsageError
 Policy = Literal["repeat_last", "wrap", "error"]
 Seconds = Fraction | float
 POLICIES: Final = ("repeat_last", "wrap", "error")
-#: The largest denominator of the fraction for a float: 1 / 30 and 1001 / 30000 become exact
+#: The largest denominator when a float becomes a fraction: 1 / 30 and 1001 / 30000 become exact
 _MOST_DENOMINATOR: Final = 1_000_000
 _PlaceT = TypeVar("_PlaceT", int, Fraction)
 
@@ -101,7 +101,7 @@ def clips_at_random_times(
         seconds_between_frames: the step from each time of a clip to the next; by default the mean duration of a frame.
         sampling_range_start: the first time at which a clip may begin; by default the time of the first frame.
         sampling_range_end: the time before which clips begin. By default no clip exceeds the film.
-        end_s: when the last frame ends; by default it lasts as long as the frame before it.
+        end_s: when the last frame ends; by default it lasts as long as the previous frame.
         policy: as for ``clips_at_random_indices``.
 
     Raises:
@@ -153,7 +153,7 @@ def _span(frames: int, step: int) -> int:
 
 
 def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[int, int]:
-    """Return [first, last) of the frames at which a clip may begin."""
+    """Return the range [first, last) of the frames at which a clip may begin."""
     low = start + frames if start < 0 else start
     high = max(frames - span + 1, 1) if end is None else min(end + frames if end < 0 else end, frames)
     if not 0 <= low < high:
@@ -162,7 +162,7 @@ def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[i
 
 
 def _spaced(first: int, last: int, count: int) -> list[int]:
-    """Return whole numbers at equal distances, rounded like those of torch.linspace: from both ends to the middle."""
+    """Return whole numbers at equal distances, computed from both ends to the middle, as torch.linspace does."""
     step = (last - first) / max(1, count - 1)
     return [
         int(first + step * n if n < count // 2 or count == 1 else last - step * (count - n - 1)) for n in range(count)
@@ -195,7 +195,7 @@ class _Timing:
         return cls(times, end, _positive("seconds_between_frames", step), _positive("num_frames_per_clip", count))
 
     def starts(self, low_s: Seconds | None, high_s: Seconds | None) -> tuple[Fraction, Fraction]:
-        """Return [first, last) of the times at which a clip may begin."""
+        """Return the range [first, last) of the times at which a clip may begin."""
         low = self.times[0] if low_s is None else _exact(low_s)
         high = self.end - (self.count - 1) * self.step if high_s is None else min(_exact(high_s), self.end)
         if not self.times[0] <= low < high:
@@ -210,7 +210,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: those of a clip's places that are inside the film, and replacements for the others."""
+    """Return ``count`` places: the clip's places inside the film, and replacements for its other places."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

@@ -1,4 +1,4 @@
-"""Presentation times of a caller's frames: from a constant rate, or the frames' own times. Exact."""
+"""Presentation times of a caller's frames: from a constant rate, or the frames' own times. All times are exact."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,14 +12,14 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than these
+_LATEST_TICKS: Final = 1 << 53  #: Times in a file have 64 bits, and a file's ticks may be finer than the caller's
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
 class FrameClock:
     """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    If ``time_base`` is None, it is that of the first frame, or one in which the times of the ``first`` frames are
+    If ``time_base`` is None, the first frame's time base is used, or one in which the times of the ``first`` frames are
     whole. Raises UsageError: the first frame has no time.
     """
 
@@ -32,7 +32,7 @@ class FrameClock:
 
     @property
     def last_ticks(self) -> int:
-        """The last frame's time; 0 without frames."""
+        """The last frame's time; 0 if there are no frames."""
         return self._last or 0
 
     @property
@@ -41,7 +41,7 @@ class FrameClock:
         return ((self._last or 0) - (self._first or 0)) * self.time_base
 
     def ticks(self, offered: Offered) -> int:
-        """Return the next frame's time. Raises UsageError: it is missing, fractional or out of order."""
+        """Return the next frame's time. Raises UsageError: the time is missing, fractional or out of order."""
         number, self._count = self._count, self._count + 1
         if self._fps is not None:
             found = number

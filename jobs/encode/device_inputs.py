@@ -30,7 +30,8 @@ _PLANAR: Final = {
     "p210le": "yuv422p10le",
     "yuv444p": "yuv444p",
 }
-"""NVENC's layouts, as rows of all planes, with FFmpeg's planar format of the same samples."""
+"""The layouts in which NVENC reads the rows of all planes as one array, with FFmpeg's planar format of the same
+samples."""
 _SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")  #: Layouts of three planes with separate rows
 _CHANNELS: Final = {
     **dict.fromkeys(("rgb24", "rgba", "rgb0"), (0, 1, 2)),
@@ -93,7 +94,7 @@ def find_tensor(item: object) -> DeviceInput | None:
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Return whether NVENC reads this layout, as rows of all planes."""
+    """Return whether NVENC reads this layout, in which one array holds the rows of all planes."""
     return pix_fmt in _PLANAR
 
 
@@ -247,7 +248,7 @@ def _planes(item: object) -> list[DeviceTensor]:
 
 
 def _named(planes: list[DeviceTensor]) -> str:
-    """Return FFmpeg's name of the layout of planes (rows, columns, components); "" if their shapes do not give it."""
+    """Return FFmpeg's name of the layout of planes (rows, columns, components); "" if the shapes fit none."""
     match [prod(plane.shape[:1]) for plane in planes]:
         case [luma, in_pairs]:
             return _IN_PAIRS.get((luma // max(1, in_pairs), planes[0].item_bytes), "")

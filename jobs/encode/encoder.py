@@ -36,7 +36,7 @@ PEEK_FRAMES: Final = 2
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    One group of pictures is in memory. All groups are closed, so each one is shown completely before the next.
+    It keeps one group of pictures in memory. All groups are closed, so each group is shown completely before the next.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class FrameEncoder(FrameSink):
     def add(self, item: object) -> None:
         """Take the next frame.
 
-        Raises UsageError: it does not fit, or has no time; CodecfleetError: it cannot be encoded.
+        Raises UsageError: the frame does not fit, or has no time; CodecfleetError: it cannot be encoded.
         """
         offered = self._pictures.read(item)
         if self._file is not None:
@@ -178,7 +178,7 @@ class FrameEncoder(FrameSink):
         self._pictures.close()
 
     def report(self, began: float) -> EncodeReport:
-        """Read the file back, and return the report; ``began`` is the start by ``time.monotonic``.
+        """Read the file back, and return the report; ``began`` is the time of the start, by ``time.monotonic``.
 
         Raises ProofFailed.
         """

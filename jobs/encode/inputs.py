@@ -1,4 +1,4 @@
-"""Reads every kind of picture that ``encode`` accepts into one type, with the place in memory and the time."""
+"""Reads every kind of picture that ``encode`` accepts into one type, with its place in memory and its time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Offered:
     """One picture to encode."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: the frame rate is the picture's own if ``states_rate``
+    format: VideoFormat  #: the picture states the format's frame rate if ``states_rate``
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if the caller gave ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
@@ -71,7 +71,7 @@ class InputReader:
 
     pix_fmt: str | None  #: FFmpeg's name of the layout of arrays; if None, the shape decides
     size: tuple[int, int] | None  #: (width, height) of raw bytes
-    frame_rate: Fraction  #: the nominal rate of pictures that state none
+    frame_rate: Fraction  #: the nominal rate of pictures that state no rate
     fetch: Callable[[DeviceTensor], NDArray[Any]]  #: copies an array from the device to the host
     pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None  #: packs an array
     rgb: Colour | None = None  #: the colour to which the device converts RGB; None if the host converts it
@@ -155,7 +155,7 @@ class InputReader:
         if array.ndim == 1:
             if self.size is None:
                 message = f"raw video of {array.nbytes} bytes does not state its size"
-                raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
+                raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless the layout is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
         if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV supports few formats of this kind
@@ -167,7 +167,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     """Read planes without padding, as in raw video."""
     if array.dtype.kind not in "iu" or not array.dtype.isnative:
         message = f"samples must be integers in the machine's byte order; these are {array.dtype.str}"
-        raise UsageError(message, "Round and convert them first.")
+        raise UsageError(message, "Round the samples, and convert them to integers first.")
     try:
         frame = VideoFrame(*size, name)
         planes = plane_arrays(frame)
@@ -190,7 +190,7 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
         message = f"an array of {array.shape} {array.dtype} is not a picture in {name}: {error}"
-        raise UsageError(message, f"Name its layout with input_pix_fmt. {ADVICE}") from None
+        raise UsageError(message, f"Name the array's layout with input_pix_fmt. {ADVICE}") from None
 
 
 def _guessed(shape: Sequence[int], item_bytes: int) -> str:
@@ -203,7 +203,7 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
 
 
 class HostConverter:
-    """Converts software frames of one format to the encoder's, if the formats differ."""
+    """Converts software frames of one format to the encoder's format, if the formats differ."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target

@@ -57,19 +57,19 @@ async def encode(
             - ``input_pix_fmt``: the layout of arrays. By default (rows, columns, 3) is rgb24 and (rows, columns, 4)
               rgba; two-dimensional arrays are the rows of NV12, or of P010 if samples have 16 bits; bytes are NV12.
             - ``size``: (width, height) of raw bytes.
-            - ``pix_fmt``: the format to encode; by default the frames' own, and yuv420p for RGB.
+            - ``pix_fmt``: the format to encode; by default the frames' own format, and yuv420p for RGB.
             - ``matrix``: the matrix that converts RGB to YUV, ``"bt709"`` by default; the file states it.
-            - ``sample_aspect_ratio``: the frames' own by default.
+            - ``sample_aspect_ratio``: by default the frames' own ratio.
             - ``overwrite``: replace an existing output.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-            - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
+            - ``context``: the handle of your CUDA context to work in; by default the device's primary context.
             - ``stream``: the handle of the CUDA stream that writes your frames; NVENC waits for it.
 
     Raises:
         UsageError: options are invalid; an item is not a frame, does not fit the others, or has no time; there are no
-            frames; or the output is the file that they come from.
+            frames; or the output is the file from which the frames come.
         RequestError: the output cannot be made as requested.
-        DeviceError: the GPU failed, or NVENC is required and cannot encode them.
+        DeviceError: the GPU failed, or NVENC is required and cannot encode the frames.
         WorkError: encoding or writing failed.
     """
     fields = {"output": location("output", output), "codec": codec, "fps": fps, **options}
@@ -85,7 +85,7 @@ async def _encode(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # Only frames of a stream have a source; for other frames, the name is one that no file has.
+    # Only frames of a stream have a source; for other frames, a name that no file has is used.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output), output)
@@ -109,7 +109,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             if isinstance(frames, AsyncIterable):
                 pending: asyncio.Future[None] | None = None
                 async for item in frames:
-                    # The next frame is made while this one is encoded.
+                    # The next frame is made while the previous frame is encoded.
                     if pending is not None:
                         await pending
                     pending = loop.run_in_executor(thread, encoder.add, item)
@@ -119,7 +119,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             else:
                 await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
             await loop.run_in_executor(thread, encoder.finish)
-        except BaseException:  # also after a cancellation: the session must be closed in the thread that opened it
+        except BaseException:  # even after a cancellation, the session must be closed in the thread that opened it
             encoder.cancel()
             await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
             if isinstance(frames, FrameStream):

@@ -52,7 +52,7 @@ async def present(
 
     Raises:
         UsageError: an item is not a picture or does not fit the others, there is no item, or the stream has a producer.
-        Unsupported: EGL has no such frames.
+        Unsupported: EGL does not support such frames.
         DeadlineMissed: the consumer did not connect, or took nothing, within the stream's ``wait_s``.
         EngineUnfit: this machine has no EGL, no CUDA, or no streams.
         DeviceError: the driver failed.

@@ -26,8 +26,8 @@ class EncodeFrame:
 
     Args:
         picture: anything ``encode`` accepts as a picture.
-        time_s: its presentation time in seconds; by default the picture's own, if it has one.
-        keyframe: make it an IDR picture.
+        time_s: the presentation time in seconds; by default the picture's own time, if it has one.
+        keyframe: make the frame an IDR picture.
         sei_messages: messages to write with the picture; NVENC only.
         rates: the rates from this frame on; NVENC only.
 
@@ -91,11 +91,11 @@ Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
 class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
-    """How a caller's pictures are to be encoded. Raises UsageError: the rates are invalid."""
+    """How a caller's pictures should be encoded. Raises UsageError: the rates are invalid."""
 
     encoder: EncoderChoice = "auto"
-    fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
-    time_base: Ratio | None = None  #: the time base of the frames' own times; if None, one is found
+    fps: Ratio | None = None  #: frame n is shown at n / ``fps``; None uses the frames' own times
+    time_base: Ratio | None = None  #: the time base of the frames' own times; if None, a time base is found
     input_pix_fmt: str | None = None  #: the layout of arrays that state no layout
     size: PixelSize | None = None  #: (width, height) of raw bytes
     pix_fmt: str | None = None  #: the format to encode
@@ -130,7 +130,7 @@ class EncodeRequest(PictureRequest):
     @model_validator(mode="after")
     def _check_clock(self) -> Self:
         if self.fps is not None and self.time_base is not None:
-            raise ValueError("`fps` and `time_base` exclude each other: a constant rate counts its frames")
+            raise ValueError("`fps` and `time_base` exclude each other: with a constant rate, frames need no times")
         return self
 
     @property
@@ -153,7 +153,7 @@ class EncodeReport:
     pix_fmt: str
     frames_in: int
     frames_out: int  #: frames counted by reading the file back
-    duration_s: Fraction  #: the time from the first frame to the end of the last
+    duration_s: Fraction  #: the time from the first frame to the end of the last frame
     output_bytes: int
     output_sha256: str
     wall_s: float

@@ -68,7 +68,10 @@ class PictureSession:
         self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if the formats are the same
 
     def read(self, item: object) -> Offered:
-        """Read a picture. Raises UsageError: ``item`` is not a picture, or differs from the first in size or format."""
+        """Read a picture.
+
+        Raises UsageError: ``item`` is not a picture, or differs from the first picture in size or format.
+        """
         offered = self._reader.read(item)
         self._check_device(offered.device)
         if self._shape is None:
@@ -84,7 +87,7 @@ class PictureSession:
         return offered
 
     def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
-        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder fits."""
+        """Open the encoder for pictures like the first picture. Raises CodecfleetError: no encoder fits."""
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
         choice = self._request.encoder
@@ -204,7 +207,7 @@ class PictureSession:
         return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
-        """Return the format to which pictures on the host are converted: their own if the encoder supports it."""
+        """Return the format for pictures on the host: their own format if the encoder supports it."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
         pix_fmt, reason = choose_pix_fmt(

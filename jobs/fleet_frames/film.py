@@ -52,8 +52,8 @@ class FleetSelection:
         Raises:
             UsageError: the number is below 1.
 
-        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding. Errors of
-        a frame come after the batches before it.
+        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding. The error
+        of a frame is raised after the batches before that frame.
         """
         if frames < 1:
             raise UsageError(f"a batch needs at least one frame: {frames}", "Give 1 or more.")
@@ -133,9 +133,11 @@ def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest
     path = fspath(source) if isinstance(source, PathLike) else source
     if not isinstance(path, str):
         message = f"workers cannot read this {type(source).__name__}"
-        raise UsageError(message, "Give a path or URL that all of them can open, or use codecfleet.frames here.")
+        raise UsageError(
+            message, "Give a path or URL that all workers can open, or use codecfleet.frames in this process."
+        )
     if others := sorted(set(options) - FleetFrameOptions.__annotations__.keys()):
-        message = f"a fleet's frames do not take {', '.join(others)}"
-        raise UsageError(message, "docs/learning.md lists their options.")
+        message = f"`Fleet.frames` does not accept {', '.join(others)}"
+        raise UsageError(message, "docs/learning.md lists the options.")
     fields = {"source": absolute(path), "place": "auto", "threads": 1, **options}
     return build(FrameRequest, fields, str, "docs/learning.md lists the options.")

@@ -18,7 +18,7 @@ from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from .work import AHEAD_BYTES, MakeBatches
 
 MOST_BYTES: Final = 64 << 20  #: The largest size of one result: a batch, or the batches that are made together
-WASTE: Final = 4  #: For this many pictures of the previous piece, a new piece may decode one picture again
+WASTE: Final = 4  #: A piece may decode pictures again, up to 1 / ``WASTE`` of the previous piece's pictures
 
 
 @dataclass(frozen=True, slots=True)

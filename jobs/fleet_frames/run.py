@@ -25,7 +25,7 @@ from .work import MadeBatches
 MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or are ready for the consumer
 #: Pieces per slot: enough that no slot idles while the consumer waits for the next piece in order
 AHEAD_PER_SLOT: Final = 2
-AHEAD_LEAST: Final = 16  #: The least number of pieces, for which the pool grants slots
+AHEAD_LEAST: Final = 16  #: This many pieces may be ahead even before the pool has granted slots
 
 
 class _BatchRun:
@@ -40,7 +40,7 @@ class _BatchRun:
         self._unfinished: dict[int, int] = {}  # the pictures of each unfinished piece
 
     async def run(self) -> None:
-        """Make all pieces. Call once."""
+        """Make all pieces. Call this once."""
         try:
             await self._make_all()
         except Exception as error:  # noqa: BLE001 - raised again by the consumer
@@ -83,7 +83,7 @@ class _BatchRun:
         return first.result()
 
     async def _make(self, piece: BatchPiece) -> MadeBatches:
-        """Return a piece's batches; an error is raised once all batches before it are taken."""
+        """Return a piece's batches; an error is raised once all batches before the error are taken."""
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"

@@ -27,7 +27,7 @@ from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
 FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has an index but no decoder
-#: The size of the pictures decoded ahead for one piece; more on a large GPU
+#: The size of the pictures decoded ahead for one piece; a large GPU decodes more ahead
 AHEAD_BYTES: Final = 256 << 20
 FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
@@ -42,7 +42,10 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film with this key. If it is not kept, ``make`` makes it; without ``make``, return None."""
+        """Return the film with this key.
+
+        If the film is not kept, ``make`` makes it; if there is no ``make``, the result is None.
+        """
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:
@@ -86,7 +89,7 @@ class MakeBatches(Work[MadeBatches | None]):
         return self.request.source
 
     def run(self, context: WorkContext) -> MadeBatches | None:
-        """Run in the calling thread. The error of a frame is raised only if no batch precedes it.
+        """Make the batches in the calling thread. The error of a frame is raised only if no batch precedes it.
 
         Raises:
             InputError: the source cannot be read here, has changed, or a frame cannot be decoded (FrameDamaged).
@@ -142,7 +145,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
 
 def _opened(request: FrameRequest, device: WorkerDevice | None, reading: SourceReading) -> Film:
-    """Return a film that makes several pieces at once, each within its part of the memory."""
+    """Return a film with memory for one piece, since a worker makes several pieces at once."""
     if device is None or request.decoder == "software":
         return Film(request.model_copy(update={"memory_bytes": AHEAD_BYTES}), own_gpu, reading)  # opens no GPU
     memory_bytes = max(AHEAD_BYTES, device.free_bytes() // (DEVICE_SHARE * DEVICE_THREADS))

@@ -33,7 +33,7 @@ class GatheredTensor:
 
 
 class TensorGather:
-    """Takes segments in order and writes the file. ``folder``, for unfinished work, must exist."""
+    """Takes segments in order and writes the file. ``folder`` is for unfinished work, and must exist."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,7 +56,10 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment. Raises StorageFailed; ProofFailed: times or tensors do not fit those before."""
+        """Take the next segment.
+
+        Raises StorageFailed; ProofFailed: times or tensors do not fit the previous segments.
+        """
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)
@@ -68,7 +71,7 @@ class TensorGather:
         self._ticks.append(np.array(segment.pts_ticks))
 
     def finish(self, time_base: tuple[int, int]) -> Path:
-        """Write the file in the folder, and return the file's path. Raises StorageFailed."""
+        """Write the file into the folder, and return the file's path. Raises StorageFailed."""
         path = self._folder / "tensors.npz"
         ticks = np.concatenate(self._ticks) if self._ticks else np.zeros(0, dtype=np.int64)
         try:
@@ -95,7 +98,7 @@ class TensorGather:
         last = next((earlier[-1] for earlier in reversed(self._ticks) if len(earlier)), None)
         if last is not None and len(ticks) and ticks[0] <= last:
             message = f"segment {segment.segment} begins at {ticks[0]} ticks, before the previous one's end, {last}"
-            raise ProofFailed(message, "Please report it with the input.")
+            raise ProofFailed(message, "Please report this error together with the input.")
         kinds = [(tensor.name, tensor.values.shape[1:], tensor.values.dtype) for tensor in segment.tensors]
         if self._kinds is None:
             self._kinds = kinds

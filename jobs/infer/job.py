@@ -71,7 +71,7 @@ def count_dlas(devices: tuple[int, ...] | None, mode: str = "hybrid") -> int:
     missing = [device for device in devices or () if device >= count]
     if missing:
         message = f"there is no DLA {missing[0]}: this machine has {count}, counted from 0"
-        raise Unsupported(message, "Choose a lower number, or leave --dla out to use all of them.")
+        raise Unsupported(message, "Choose a lower number, or leave --dla out to use all DLAs.")
     return count
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-#: A packet this close to the end of the previous one continues it, because clocks jitter
+#: A packet that begins this close to the end of the previous packet continues that packet, because clocks jitter
 TOLERANCE_S = Fraction(1, 500)
 _SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
-#: The byte of silence in formats where it is not 0 (ITU-T G.711)
+#: The byte of silence in formats in which a zero byte is not silence (ITU-T G.711)
 _LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
 
 

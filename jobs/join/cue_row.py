@@ -17,7 +17,7 @@ class Shown(NamedTuple):
 class CueRow:
     """Takes cues in the order of their beginnings, and yields cues without overlap.
 
-    A merged cue has its texts in that order.
+    A merged cue has the texts of its cues in that order.
     """
 
     crowded: int = 0  #: how many cues have no length, or begin while others are shown
@@ -36,7 +36,7 @@ class CueRow:
             yield Shown(begin, begin, cue.text)
 
     def finish(self) -> Iterator[Shown]:
-        """Yield the cues shown after the last one has begun."""
+        """Yield the cues shown after the last cue has begun."""
         yield from self._until(max((cue.end for cue in self._shown), default=0))
 
     def _until(self, limit: int) -> Iterator[Shown]:

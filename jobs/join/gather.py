@@ -84,7 +84,7 @@ class Gather:
             self._extradata = extradata
         elif extradata != self._extradata:
             message = f"segment {segment} was encoded with different parameter sets"
-            raise ProofFailed(message, "Please report it with the input and the options.")
+            raise ProofFailed(message, "Please report this error together with the input and the options.")
 
     def _opened(self, first_ticks: int, extradata: bytes) -> TrackFile:
         plan, clock = self._plan, self._plan.clock

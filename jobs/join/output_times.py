@@ -94,7 +94,9 @@ class OutputTimes:
             self._placed += 1
             if dts > pts:
                 message = f"the picture at tick {pts} would be decoded at {dts}, after it is shown"
-                raise ProofFailed(message, "The encoder reorders more than its parameter sets state; please report it.")
+                raise ProofFailed(
+                    message, "The encoder reorders more than its parameter sets state; please report this error."
+                )
         # Later packets need only those times at which no packet has been decoded yet.
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]

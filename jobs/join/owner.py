@@ -1,7 +1,7 @@
 """Gives a work folder to one job at a time, so that two jobs never write the same output.
 
-On one machine a file lock decides; the kernel releases the lock when its holder dies. A shared file system may have no
-locks between machines. So the locked file is also a lease, which the owner renews.
+On one machine a file lock decides which job owns the folder; the kernel releases the lock when its holder dies. A
+shared file system may have no locks between machines. So the locked file is also a lease, which the owner renews.
 """
 
 import fcntl
@@ -58,7 +58,10 @@ class Owner:
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether the owner is alive, as far as ``here`` can tell. Its lease was renewed ``age_s`` ago."""
+        """Return whether the owner is alive, as far as ``here`` can tell.
+
+        The owner's lease was renewed ``age_s`` ago.
+        """
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S
@@ -70,7 +73,7 @@ class Owner:
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether the owner that a folder names still owns it. This process must have locked the folder.
+    """Return whether the owner that a folder names still owns the folder. This process must have locked the folder.
 
     If the file system has locks (``locks_work``), no other owner on this machine can be alive, since it would hold the
     lock.
@@ -81,12 +84,14 @@ def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bo
 def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputInUse:
     """Return the error for a folder or an output that another job owns."""
     if owner is None:
-        return OutputInUse(f"another job writes {what}", "Wait until it has ended, or choose another output.")
+        return OutputInUse(f"another job writes {what}", "Wait until that job has ended, or choose another output.")
     message = f"another job writes {what}: process {owner.pid} on {owner.host}"
     if owner.boot == here.boot:
-        return OutputInUse(message, "Wait until it has ended, or end it; or choose another output.")
+        return OutputInUse(message, "Wait until that process has ended, end it, or choose another output.")
     wait_s = max(1, round(LEASE_S - age_s))
-    return OutputInUse(message, f"If it has died, try again in {wait_s} s; else wait, or choose another output.")
+    return OutputInUse(
+        message, f"If that process has died, try again in {wait_s} s; otherwise wait, or choose another output."
+    )
 
 
 def _began(pid: int) -> str:
@@ -112,7 +117,7 @@ class FolderOwner:
         """Create the folder if it is missing, and own it.
 
         Raises:
-            OutputInUse: another job owns it.
+            OutputInUse: another job owns the folder.
             OutputUnwritable: the path is not a folder, or belongs to another user.
             OSError: the folder cannot be created or written.
         """
@@ -134,7 +139,7 @@ class FolderOwner:
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the folder still names this owner; during a suspension another may have taken it."""
+        """Return whether the folder still names this owner; another job may have taken it during a suspension."""
         with suppress(OSError):
             return Owner.of(self._folder) == self._here
         return False

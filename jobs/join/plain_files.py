@@ -1,4 +1,4 @@
-"""Safe access to names in a work folder, which may be folders, pipes, links, or files of any size."""
+"""Reads and removes files in a work folder safely: any name there may be a folder, pipe, link, or file of any size."""
 
 import errno
 import os

@@ -19,11 +19,11 @@ from ..report.report import Proof
 from .spool import SpooledSegment
 from .video_track import JoinedTrack
 
-_REPORT_IT = "Nothing was published. Please report it with the input and the options."
+_REPORT_IT = "Nothing was published. Please report this error together with the input and the options."
 
 
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
-    """Check the counts of each segment, and that the segments cover the plan. Call before the file is closed.
+    """Check the counts of each segment, and that the segments cover the plan. Call this before the file is closed.
 
     Raises ProofFailed: a segment is missing, appears twice, contradicts itself, or overlaps another in time.
     """
@@ -61,7 +61,7 @@ def prove(
 ) -> Proof:
     """Read the joined file back and compare it with the manifest. Raises ProofFailed: the file differs.
 
-    ``frames_due`` is how many pictures an output with its own frame rate must show; if None, as many as were taken.
+    ``frames_due`` is how many pictures an output with its own frame rate must show; None means as many as were taken.
     """
     taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
@@ -115,7 +115,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
             time_base = Fraction(stream.time_base or 1)
     except (InputError, av.error.FFmpegError, IndexError) as error:
         raise ProofFailed(f"the joined file cannot be read back: {error}", _REPORT_IT) from error
-    # Times count from the first picture, because a container's clock may start elsewhere.
+    # Times count from the first picture, because a container's clock may not start at 0.
     return len(times), len(times) == len(expected) and all(
         (seen - times[0]) * time_base == (wanted - expected[0]) * tick
         for seen, wanted in zip(times, expected, strict=True)

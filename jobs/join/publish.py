@@ -87,7 +87,7 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
 
     Raises:
         OutputExists: the name was taken meanwhile, and ``overwrite`` is not given.
-        OutputUnwritable: the store forbids it.
+        OutputUnwritable: the store forbids writing.
         StorageFailed: the file system or the store failed.
     """
     if not is_local(output):
@@ -196,7 +196,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # One call uploads all: closing a file that is open for writing, after an error, would publish a truncated file.
+        # The whole file is uploaded in one call: after an error, closing an open file would publish a truncated file.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:

@@ -40,7 +40,7 @@ class LeakyBucket:
     def pass_through(
         self, fullness_bits: Fraction, sizes_bytes: Sequence[int], durations_s: Sequence[Fraction]
     ) -> Passage:
-        """Take pictures out of the buffer in decoding order; ``durations_s[n]`` follows picture n.
+        """Take pictures out of the buffer in decoding order; ``durations_s[n]`` is the time after picture n.
 
         After an underflow the buffer counts as empty, so that one late picture is counted once.
         """

@@ -123,14 +123,14 @@ class Pipe(ABC):
 class AudioPipe(Pipe):
     """Copies sound; its output times are in samples."""
 
-    may_hide_start: bool = True  #: whether an edit list hides the part of the first packet that lies before 0
+    may_hide_start: bool = True  #: whether an edit list hides the part of the first packet that is before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
     #: places packets by samples if the container counts samples (PCM in mp4 and mov)
     counted: CountedSound | None = None
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
-    hidden: int = 0  #: how many packets after the first audible one an edit list hides
+    hidden: int = 0  #: how many packets after the first audible packet are hidden by an edit list
     moved: int = 0  #: how many packets were moved, because they would audibly overlap the previous packet
     damaged: int = 0  #: how many packets without a header are left out
     begins_damaged: bool = False  #: whether the first packet was left out
@@ -167,7 +167,7 @@ class AudioPipe(Pipe):
         if self.trims_by_duration and not length:
             length = 1 if before is None else position - before  # mp4 does not play a last packet without a duration
         if self.trims_by_duration and self._coarse and samples:
-            # Only a length fixed by the codec includes these samples; a length from the container excludes them
+            # Only a length fixed by the codec includes the samples to skip; a length from the container excludes them
             # already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)
@@ -250,7 +250,7 @@ class CuePipe(Pipe):
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
     one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted cues are merged instead
-    crowded: int = 0  #: how many cues that rule changes
+    crowded: int = 0  #: how many cues overlap others or have no duration
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
@@ -282,7 +282,7 @@ class CuePipe(Pipe):
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Yield the cues shown after the last one has begun."""
+        """Yield the cues shown after the last cue has begun."""
         yield from self._written(self._row.finish())
 
     @property

@@ -98,7 +98,10 @@ class SideTracks:
         return tuple(found)
 
     def add_to(self, output: "OutputContainer") -> None:
-        """Create streams, attachments, chapters and tags before the header. Raises WorkError: the muxer refuses one."""
+        """Create streams, attachments, chapters and tags before the header.
+
+        Raises WorkError: the muxer refuses one of them.
+        """
         output.metadata.update(self._plan.tags)
         if chapters := self._chapters():
             output.set_chapters(chapters)
@@ -121,7 +124,7 @@ class SideTracks:
     def _input(self) -> "InputContainer":
         """Return the source, opened on first use, since a film without further tracks needs no second pass."""
         if not self._is_open:
-            raise WorkError("SideTracks is not open", "Use it in a with statement.")
+            raise WorkError("SideTracks is not open", "Use SideTracks in a with statement.")
         if self._source is None:
             self._source = self._stack.enter_context(open_source(self._url))
         return self._source
@@ -147,7 +150,7 @@ class SideTracks:
             stream = output.add_mux_stream(plan.codec or "")
         except ValueError as error:
             message = f".{self._plan.container.name} refuses {plan.track.name} as {plan.codec}: {error}"
-            raise WorkError(message, "Leave the track out, and please report it.") from error
+            raise WorkError(message, "Leave the track out, and please report this error.") from error
         if plan.action is Action.COPY:
             copy_parameters(stream, source)
         elif plan.codec == "mov_text":
@@ -175,7 +178,7 @@ class SideTracks:
     def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
         track = self._encoded.get(plan.track.index)
         if track is None:
-            raise WorkError(f"{plan.track.name} should have been encoded, but was not", "Please report it.")
+            raise WorkError(f"{plan.track.name} should have been encoded, but was not", "Please report this error.")
         stream = output.add_mux_stream(track.codec, rate=track.sample_rate)
         set_audio_parameters(
             stream,

@@ -27,7 +27,10 @@ def side_warnings(
     silent: Collection[int],
     interval: Interval,
 ) -> list[Warning_]:
-    """Return warnings about finished tracks, copied through ``pipes`` or ``encoded``; ``silent`` tracks are lost."""
+    """Return warnings about finished tracks.
+
+    ``pipes`` have copied tracks, ``encoded`` tracks were encoded, and ``silent`` tracks are lost.
+    """
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
     found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]

@@ -48,7 +48,8 @@ class SpooledSegment:
 class Spool:
     """The work folder of one job, beside the output, so that publishing is a rename on one file system.
 
-    ``payloads`` is another folder for payloads, which must exist. With ``is_durable``, payloads survive a power loss.
+    ``payloads`` is an existing folder for payloads, if they are stored elsewhere. With ``is_durable``, payloads survive
+    a power loss.
     """
 
     def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:
@@ -136,7 +137,7 @@ class Spool:
     def _check_nothing_waits(self) -> None:
         if (self.folder / JOURNAL_FILE).exists():
             message = f"{self._output} has an unfinished job in {self.folder}"
-            step = "Continue it with `codecfleet resume`, or remove it with `codecfleet jobs clean`"
+            step = "Continue that job with `codecfleet resume`, or remove it with `codecfleet jobs clean`"
             raise JournalRefused(message, f"{step}: docs/reliability.md.")
 
 

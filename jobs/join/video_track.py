@@ -93,7 +93,10 @@ class TrackFile:
         )
 
     def begin(self, origin_s: Fraction, copied: str = "") -> None:
-        """Set time 0 of the file. Call before the first packet; ``copied`` names the tracks copied from a source."""
+        """Set the file's time 0.
+
+        Call this before the first packet; ``copied`` names the tracks copied from a source.
+        """
         self._copied = copied
         self._times = self._times_from(origin_s=origin_s)
 
@@ -105,13 +108,14 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe) in decoding order. All of them must be shown before any later packet.
+        """Write packets in decoding order, each as (data, whether it is a keyframe).
 
-        ``following_ticks`` is the time of the next picture, None at the end. ``before`` is called with each decoding
-        time, in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
+        All of them must be shown before any later packet. ``following_ticks`` is the time of the next picture, None at
+        the end. ``before`` is called with each decoding time, in seconds of the file. Raises ProofFailed: the times do
+        not fit; StorageFailed.
         """
         if self._times is None:
-            raise WorkError("time 0 of the output is not set", "Please report it.")
+            raise WorkError("time 0 of the output is not set", "Please report this error.")
         times = self._times.segment(list(pts_ticks), following_ticks)
         for (data, is_keyframe), moment in zip(packets, times, strict=True):
             before(moment.dts * self.joined.tick)
@@ -122,7 +126,7 @@ class TrackFile:
     def mux(self, packet: "Packet[Stream]") -> None:
         """Write a packet of any stream. Raises StorageFailed; InputUnreadable: the muxer refuses a copied packet."""
         if self._output is None:
-            raise WorkError("the output is not open", "Please report it.")
+            raise WorkError("the output is not open", "Please report this error.")
         if self._container.stated_ends:
             self._see_end(packet)
         try:
@@ -176,19 +180,19 @@ class TrackFile:
         return packet
 
     def _refused(self, error: Exception, place: str) -> CodecfleetError:
-        """Return the error of a packet that was not written: the input's fault if FFmpeg refuses a copied packet."""
+        """Return the error of a packet that was not written; the input is at fault if FFmpeg refuses a copy."""
         if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
             return self._failed(error)
         message = f"{self._container.name} cannot hold {self._copied} {place} of the output: {error.strerror}"
         other = f"write {more}, or " if (more := self._container.holds_more) else ""
-        return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
+        return InputUnreadable(message, f"The input may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
-        """Return the error for a failure of the muxer: with an errno the storage failed, otherwise the container."""
+        """Return the error for a failure of the muxer; if the failure has an errno, the storage caused it."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
-        return StorageFailed(message, "Try another container, and please report it with the input.")
+        return StorageFailed(message, "Try another container, and please report this error together with the input.")
 
 
 def add_video_track(

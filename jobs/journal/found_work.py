@@ -93,15 +93,17 @@ def unfinished_spec(work: str) -> TranscodeSpec:
     there = work_at(work)
     work, header = there.work, there.found.header
     if header is None:
-        raise InputNotFound(f"{work} has no journal that can be read", "Run the job's own command again.")
+        raise InputNotFound(f"{work} has no journal that can be read", "Start the job again with its own command.")
     try:
         spec = spec_of(header)
     except ValueError as error:
         message = f"{work} was begun by codecfleet {header.job.get('codecfleet')}, which has other options"
-        raise JournalRefused(message, "Continue it with that version, or run the job's own command again.") from error
+        raise JournalRefused(
+            message, "Continue the job with that version, or start it again with its own command."
+        ) from error
     if _normal(place_of(spec)) != _normal(work):
         message = f"{work} was at {place_of(spec)} when its job began"
-        raise InputNotFound(message, "Move it back, or run the job's own command there.")
+        raise InputNotFound(message, "Move the work back, or start the job there with its own command.")
     return spec
 
 

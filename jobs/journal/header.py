@@ -22,7 +22,7 @@ _NEITHER: Final = frozenset(
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
     | {"if_smaller", "ship", "finish_within_s"}
 )
-"""Fields of a spec that change no byte, and those that a header states in full, such as input and encoder."""
+"""Fields of a spec that change no byte of the output, or that a header states in full, such as input and encoder."""
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
 """Fields of a spec that may differ between two requests for the same output."""
 _WORDS: Final = {
@@ -36,11 +36,11 @@ _WORDS: Final = {
     "kind": ("the encoder was {} and is {}", "continue it on a machine with that encoder"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""For each field: how the job differs from the unfinished one, and how to continue that one without starting over."""
+"""For each field: how the job differs from the unfinished job, and how to continue that job without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:
-    """Return the header of a job with this plan, whose encoder must be chosen already."""
+    """Return the header of a job with this plan; the encoder must be chosen already."""
     spec = plan.spec
     job = {
         "codecfleet": _own_version(),
@@ -62,7 +62,10 @@ def _own_version() -> str:
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:
-    """Return the SHA-256 of the overlay picture and of the font, each None if there is none. Raises InputError."""
+    """Return the SHA-256 of the overlay picture and of the font, None for a file that the job does not use.
+
+    Raises InputError.
+    """
     overlay = None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
     font = font_sha256(spec.subtitle_font)
     return {"overlay": overlay} | ({} if font is None else {"font": font})
@@ -81,7 +84,10 @@ class Difference(NamedTuple):
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
-    """Return how ``found`` differs from ``wanted``, or None. Without ``encoder``, encoders are not compared."""
+    """Return how ``found`` differs from ``wanted``; None if it does not differ.
+
+    Without ``encoder``, encoders are not compared.
+    """
     before, now = dict(found.job), _as_written(wanted.job)
     if encoder:
         before, now = before | dict(found.encoder), now | _as_written(wanted.encoder)
@@ -95,7 +101,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request is the one in ``found`` and the source is unchanged. No plan is needed."""
+    """Return whether a request equals the one in ``found``, and the source is unchanged. No plan is needed."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
@@ -123,7 +129,7 @@ def _said(value: object) -> str:
 def _version_of(source: str) -> list[Any] | None:
     """Return a source's size and modification time, or the version that its store states.
 
-    Either is the same on every machine.
+    Both are the same on every machine.
     """
     found = source_version(source)
     if not isinstance(found, tuple):

@@ -44,7 +44,7 @@ class Replay:
             case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
                 return replace(counted, in_flight=self.in_flight | {segment})
             case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
-                # Segments that overlap this one were encoded before the cut between them was removed.
+                # Segments that overlap this segment were encoded before the cut between them was removed.
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
@@ -110,10 +110,7 @@ class Journal:
         self.note(header)
 
     def note(self, record: Record) -> None:
-        """Append a record.
-
-        It survives a power loss, with all records before it, unless it is a ``Begun``.
-        """
+        """Append a record. The record and all before it survive a power loss, unless it is a ``Begun``."""
         content = packed(record)
         with self._lock:
             written, checksum = framed(content, self._checksum)

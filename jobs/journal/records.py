@@ -3,7 +3,7 @@
     record = length (4 bytes, little endian) | checksum (16 bytes) | content (msgpack)
 
 A checksum is BLAKE2b over the previous checksum and the content, so a changed, missing, repeated or moved record ends
-the readable part. The beginning of a stream gives the first of its records.
+the readable part. If only the beginning of a stream is read, it gives the first records.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ CHECKSUM_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
-_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names may not be valid text
+_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be valid text
 #: Arrays that hold a value for each packet
 _ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
 _PLAIN: Final = tuple(
@@ -56,7 +56,7 @@ class Encoded:
     """A segment is encoded, and its payload is stored."""
 
     segment: int
-    until: int  #: the last planned segment that the encoded one covers
+    until: int  #: the last planned segment that the encoded segment covers
     entry_moves: int
     attempt: int
     facts: EncodedSegment  #: the segment without its payload

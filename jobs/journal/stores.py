@@ -32,9 +32,9 @@ _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s
 
 
 class Store:
-    """Holds the records and payloads of one job. This class holds nothing, for jobs without a journal.
+    """The records and payloads of one job.
 
-    The calls of its subclasses raise StorageFailed.
+    This base class is for jobs without a journal and stores nothing. The calls of its subclasses raise StorageFailed.
     """
 
     keeps = False  #: whether it holds anything
@@ -210,7 +210,7 @@ class ObjectStore(Store):
 
 
 class StoreLease:
-    """Owns the work in a store, from ``acquire`` to ``release``. Errors name the output as ``what``.
+    """Owns the work in a store, from ``acquire`` to ``release``. ``what`` names the output in errors.
 
     A store has no locks, so an object names the owner, who renews the object. If two jobs begin at the same moment, one
     of them reads back the other job's name and stops. Without read-after-write consistency both jobs may begin, and the
@@ -225,7 +225,7 @@ class StoreLease:
         self._writing = threading.Lock()
 
     def acquire(self) -> None:
-        """Take ownership. Raises OutputInUse: another job owns it; StorageFailed: the store does not answer."""
+        """Take ownership. Raises OutputInUse: another job owns the work; StorageFailed: the store does not answer."""
         other, renewed_s = read_owner(self._store)
         age_s = time.time() - renewed_s
         lives = other is not None and other.lives(self._here, age_s)
@@ -266,9 +266,9 @@ class StoreLease:
 
 
 def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
-    """Return the last recorded owner of the work in a store, and when that ownership was last renewed.
+    """Return the last recorded owner of the work in a store, and when the ownership was last renewed.
 
-    The time is in seconds since 1970; (None, 0) if no owner can be read.
+    The time is in seconds since 1970. The result is (None, 0) if no owner can be read.
     """
     with suppress(KeyError, TypeError, ValueError):
         stated = json.loads(store.content(OWNER_FILE))

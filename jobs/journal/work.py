@@ -1,4 +1,4 @@
-"""A job's work location: spool and journal, who owns them, and what stays at the end."""
+"""A job's work location: its spool and journal, their ownership, and the files that stay at the end."""
 
 import hashlib
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ class WorkPlace:
 
     @property
     def location(self) -> str:
-        """Where the journal is; "" without a journal."""
+        """Where the journal is; "" if there is no journal."""
         return "" if self._spec.no_journal else place_of(self._spec)
 
     def open(self) -> None:
@@ -64,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job with this header cannot continue the found work; None if it can, or without any work."""
+        """Return the error if the job with this header cannot continue the found work, otherwise None."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
@@ -85,7 +85,7 @@ class WorkPlace:
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
         whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
-        # Damaged payloads are removed: one may be a folder, which would keep the segment from being written again.
+        # Damaged payloads are removed: if a payload were a folder, its segment could not be written again.
         self._store.sweep([each.path.name for each in whole.values()])
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
@@ -118,7 +118,10 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; without any, remove everything. Never raises."""
+        """Release everything, and return how many segments are kept; if none is kept, remove everything.
+
+        Never raises.
+        """
         if not self._is_open:
             return 0
         try:
@@ -202,7 +205,7 @@ def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     try:
         report = Report.model_validate(dict(found.complete.report))
     except ValueError:
-        return None  # written by an unreleased version
+        return None  # the journal was written by an unreleased version
     segments = tuple(each.model_copy(update={"restored": True}) for each in report.segments)
     resumed = Resumed(restored=found.segments_done, redone=0, published=True)
     return report.model_copy(update={"segments": segments, "resumed": resumed})

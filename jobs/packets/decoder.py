@@ -40,7 +40,7 @@ class Decoder(OwnThread):
         nvdec: latency, SEI messages, decode statistics and the largest size. Software supports only the first two.
         max_pixels: larger pictures count as damage.
         device: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-        context: the handle of your CUDA context to work in; by default the device's primary one.
+        context: the handle of your CUDA context to work in; by default the device's primary context.
         stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state a
             stream.
         gpu: the device to use instead of this process's GPU, for example a fake one in tests.
@@ -114,7 +114,7 @@ class Decoder(OwnThread):
         return self._call(self._session.decode, packet)
 
     async def decode_async(self, packet: object) -> list[Frame]:
-        """Run ``decode`` for an event loop. The frames of a cancelled call are lost."""
+        """Run ``decode`` without blocking the event loop. The frames of a cancelled call are lost."""
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
@@ -122,7 +122,7 @@ class Decoder(OwnThread):
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:
-        """Run ``flush`` for an event loop."""
+        """Run ``flush`` without blocking the event loop."""
         return await self._awaited(self._session.flush)
 
 

@@ -30,7 +30,7 @@ from ..frames.request import Place
 from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
 
 _USUAL_RATE: Final = Fraction(25)
-_DECODERS: Final = {"av1": "libdav1d"}  #: FFmpeg's AV1 decoder with the codec's own name needs hardware
+_DECODERS: Final = {"av1": "libdav1d"}  #: FFmpeg's decoder named "av1" needs hardware
 _USUAL: Final = "Use h264, hevc, av1, vp9, vp8 or another codec that FFmpeg decodes."
 _MOST_HELD: Final = 64  #: No decoder holds back the pictures of more packets than this
 _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
@@ -51,7 +51,10 @@ class DecoderRequest:
 
 
 class DecodingSession:
-    """Decodes packets one by one; after an error, at the next keyframe. One thread must call all methods."""
+    """Decodes packets one by one; after an error, decoding goes on at the next keyframe.
+
+    One thread must call all methods.
+    """
 
     def __init__(self, request: DecoderRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -75,7 +78,8 @@ class DecodingSession:
     def decode(self, item: object) -> list[Frame]:
         """Decode a packet, and return the complete frames.
 
-        Raises UsageError: it is not a packet, or its time base differs from that of earlier packets; DeviceError.
+        Raises UsageError: the argument is not a packet, or its time base differs from that of earlier packets;
+        DeviceError.
         """
         packet = Packet.of(item)
         if self._time_base not in (None, packet.time_base):
@@ -135,7 +139,10 @@ class DecodingSession:
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep the messages of the newest packets until software has decoded their pictures. NVDEC keeps its own."""
+        """Keep the messages of the newest packets until software has decoded their pictures.
+
+        NVDEC keeps messages itself.
+        """
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 
@@ -210,7 +217,7 @@ class DecodingSession:
         return frame
 
     def _ticks(self, pts: int | None, nominal: int) -> int:
-        """Return a frame's time: that of its packet, or else one nominal picture after the last frame."""
+        """Return a frame's time: the time of its packet, if any, otherwise one nominal picture after the last frame."""
         if pts is None:
             pts = 0 if self._last is None else self._last + nominal
         self._first = pts if self._first is None else self._first
@@ -224,7 +231,7 @@ class DecodingSession:
 
 
 def _context(codec: str, request: DecoderRequest) -> VideoCodecContext:
-    """Return a new FFmpeg decoder. Raises UsageError: FFmpeg has none for the codec."""
+    """Return a new FFmpeg decoder. Raises UsageError: FFmpeg has no decoder for the codec."""
     try:
         context = CodecContext.create(_DECODERS.get(codec, codec), "r")
     except (av.error.FFmpegError, ValueError) as error:

@@ -46,7 +46,7 @@ class Encoder(OwnThread):
 
             - ``time_base``: the tick of the pictures' own times.
             - ``maxrate_bps``, ``bufsize_bits``: the peak rate, and the buffer over which it is measured. For H.264
-              and HEVC, a ``bitrate_bps`` alone is constant over a buffer of one second.
+              and HEVC, a ``bitrate_bps`` without ``maxrate_bps`` is constant over a buffer of one second.
             - ``repeat_headers``: write the parameter sets before each keyframe (default), so that a receiver can begin
               at any keyframe; if False, only ``extradata`` has the parameter sets.
 
@@ -79,7 +79,10 @@ class Encoder(OwnThread):
 
     @property
     def reorder_frames(self) -> int:
-        """The most pictures by which decoding order differs from presentation order; 0 before the first picture."""
+        """The largest number of pictures by which decoding order differs from presentation order.
+
+        It is 0 before the first picture.
+        """
         return self._session.pictures.session.reorder_frames if self._session.is_open else 0
 
     @property
@@ -102,11 +105,11 @@ class Encoder(OwnThread):
         ``EncodeFrame``.
 
         Raises:
-            UsageError: the argument is not a picture, does not fit earlier ones, or has no time; or the encoder is
+            UsageError: the argument is not a picture, does not fit earlier pictures, or has no time; or the encoder is
                 closed.
             Unsupported: the encoder does not support the picture, the messages or the rates.
             EncoderFailed: the encoder failed, or was finished.
-            DeviceError: the device failed, or NVENC is required and cannot encode it.
+            DeviceError: the device failed, or NVENC is required and cannot encode the picture.
         """
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
@@ -122,7 +125,7 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """Run ``encode`` for an event loop. The packets of a cancelled call are lost."""
+        """Run ``encode`` without blocking the event loop. The packets of a cancelled call are lost."""
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
         )
@@ -138,7 +141,7 @@ class Encoder(OwnThread):
         self._call(self._session.reconfigure, change)
 
     async def reconfigure_async(self, change: RateChange) -> None:
-        """Run ``reconfigure`` for an event loop."""
+        """Run ``reconfigure`` without blocking the event loop."""
         await self._awaited(self._session.reconfigure, change)
 
     def force_idr(self) -> None:
@@ -150,5 +153,5 @@ class Encoder(OwnThread):
         return self._call(self._session.finish)
 
     async def finish_async(self) -> list[Packet]:
-        """Run ``finish`` for an event loop."""
+        """Run ``finish`` without blocking the event loop."""
         return await self._awaited(self._session.finish)

@@ -47,7 +47,7 @@ class PacketsRequest(RateLimit, PictureRequest):
 
 
 class EncodingSession:
-    """Encodes pictures one by one; the first one opens the encoder.
+    """Encodes pictures one by one; the first picture opens the encoder.
 
     One thread must call all methods but ``force_idr``.
     """
@@ -82,7 +82,7 @@ class EncodingSession:
         return [self._packet(each) for each in packets]
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change rates from the next picture on, or from the first one if the encoder is not open yet."""
+        """Change rates from the next picture on, or from the first picture if the encoder is not open yet."""
         if self.is_open:
             self.pictures.session.reconfigure(change)
         else:
@@ -116,7 +116,7 @@ class EncodingSession:
     def _encoded(self, offered: Offered) -> list[EncodedPacket]:
         """Encode a picture, as an IDR picture if requested.
 
-        If it is refused, the request applies to the next picture.
+        If the picture is refused, the request applies to the next picture.
         """
         wants_idr, self._wants_idr = self._wants_idr, False
         try:
@@ -150,7 +150,7 @@ class EncodingSession:
 
 
 def unwrapped(frame: EncodeFrame) -> EncodeFrame:
-    """Return the picture if it is an ``EncodeFrame``, otherwise ``frame``. Raises UsageError: both hold requests."""
+    """Return the frame, or its picture if that is an ``EncodeFrame``. Raises UsageError: both hold requests."""
     own = frame.picture
     if not isinstance(own, EncodeFrame):
         return frame

@@ -1,4 +1,4 @@
-"""A session with its own thread, because drivers bind a session to a thread; for blocking and asynchronous callers."""
+"""A session with its own thread, because drivers bind a session to a thread. Callers may block or await."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """A session with its own thread; ``last`` is the last call in that thread.
+    """A session with its own thread; ``last`` is called in that thread at the end.
 
     Use ``with``, ``async with`` or ``close``.
     """
@@ -32,7 +32,7 @@ class OwnThread:
                 thread.submit(self._last).result()
 
     async def aclose(self) -> None:
-        """Run ``close`` for an event loop."""
+        """Run ``close`` without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:

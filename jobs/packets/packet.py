@@ -38,7 +38,7 @@ class Packet:
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
     pos: int | None = None  #: the packet's offset in the file, in bytes
     key: bool | None = None  #: whether decoding can begin at this packet; if None, the data decides
-    #: whether packets are missing before this one: the decoder flushes, and continues at the next keyframe
+    #: whether packets are missing before this packet; the decoder then flushes, and continues at the next keyframe
     discontinuity: bool = False
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
@@ -52,7 +52,9 @@ class Packet:
             raise UsageError(f"these values do not make a packet: {error}", "Give data=bytes.") from None
         if not self.data or self.time_base <= 0:
             what = "no data" if not self.data else f"a time base of {self.time_base}"
-            raise UsageError(f"a packet has {what}", "Give one whole coded picture, and the seconds of a tick.")
+            raise UsageError(
+                f"a packet has {what}", "Give one whole coded picture, and the length of a tick in seconds."
+            )
 
     @property
     def bsl(self) -> int:
@@ -63,7 +65,7 @@ class Packet:
     def of(cls, packet: object) -> "Packet":
         """Return a packet of this class, made from a PyAV packet if necessary.
 
-        Raises UsageError: it is neither, or empty.
+        Raises UsageError: ``packet`` is neither kind of packet, or is empty.
         """
         if isinstance(packet, cls):
             return packet
@@ -90,7 +92,7 @@ class Packet:
         return found
 
     def is_entry(self, codec: str, extradata: bytes) -> bool:
-        """Return whether decoding can begin at the packet: as ``key`` says, or else from the data."""
+        """Return whether decoding can begin at the packet, by its ``key``, or by its data if ``key`` is None."""
         if self.key is not None:
             return self.key
         if codec in _BEGINS:

@@ -35,7 +35,7 @@ class AskedFor:
 
 
 def asked_of(spec: TranscodeSpec) -> AskedFor:
-    """Return the decisions that a request implies. Raises RequestError: no source could satisfy it."""
+    """Return the decisions that a request implies. Raises RequestError: no source could satisfy the request."""
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)

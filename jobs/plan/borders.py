@@ -55,7 +55,7 @@ NO_BORDER: Final = FoundPicture(None, None)  #: There was no search
 def find_picture(
     ranges: TrackRanges, source: VideoFormat, shown: Region | None = None, *, row_step: int = 1
 ) -> FoundPicture:
-    """Return the smallest region that contains every sampled picture, with edges aligned to chroma samples.
+    """Return the smallest region that holds all sampled pictures without their borders, aligned to chroma samples.
 
     Only the ``shown`` region is searched; ``row_step`` is 2 for interlaced pictures. Raises InputError.
     """
@@ -108,7 +108,7 @@ def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
 
 
 def _points(ranges: TrackRanges) -> list[tuple[int, int]]:
-    """Return (packet, time) of access points spread over the part; with fewer than two, of the part's start."""
+    """Return (packet, time) of access points spread over the part; of the part's start if there are fewer than two."""
     index, first, last = ranges.index, ranges.segments[0], ranges.segments[-1]
     start = index.first_ticks if first.start_ticks is None else first.start_ticks
     end = index.end_ticks if last.end_ticks is None else last.end_ticks

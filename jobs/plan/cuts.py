@@ -1,7 +1,7 @@
 """Chooses where a track is cut. Pure: cuts change the output's bytes, so only the index and the request decide them.
 
-Each segment starts with an IDR picture. It costs least at a scene change, where the source also has a keyframe. Cuts
-therefore prefer access points that lie off the source's regular keyframe grid.
+Each segment starts with an IDR picture. An IDR picture costs least at a scene change, where the source also has a
+keyframe. Cuts therefore prefer access points that are not on the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right
@@ -40,14 +40,14 @@ class Cut:
     """The border between two segments."""
 
     ticks: int  #: The presentation time at which the next segment starts
-    #: The packet where decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
+    #: The packet at which decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
     entry: AccessPoint
     reason: CutReason
     number: int | None = None  #: The first picture after the cut, if the output has its own frame rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
-    """Return the default target length: 10 s; for short sources less, but at least 4 s."""
+    """Return the default target length: 10 s, or less for short sources, but at least 4 s."""
     return min(LONG_S, max(SHORT_S, duration_s / SHARES))
 
 
@@ -129,8 +129,8 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
     """Return the first multiple of the keyframe interval at or after each access point.
 
-    Each one comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times around
-    them, are skipped: they become keyframes inside a segment.
+    Each multiple comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times
+    around them, are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -185,7 +185,7 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Choose the best candidate within reach for each cut, or the next one beyond, until one segment remains."""
+    """Choose for each cut the best candidate within reach, or else the next candidate, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

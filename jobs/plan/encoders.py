@@ -23,10 +23,10 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-NOT_ON_NVENC = "encoder"  #: The code of the warning that a track for which NVENC was chosen is encoded in software
+NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes a track for which NVENC was chosen
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has an NVENC that can encode this track"
-_STEP = "Use --encoder software, or leave it at auto."
+_STEP = "Use --encoder software or --encoder auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
@@ -39,7 +39,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     """
     require_device = plan.spec.encoder == "nvenc"
     if require_device and (problem := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
-        raise Unsupported(f"NVENC cannot encode this: {problem}", _STEP)
+        raise Unsupported(f"NVENC cannot encode this track: {problem}", _STEP)
     demand, request = demand_of(plan, job), plan.nvenc
     if request is None or demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
@@ -75,7 +75,7 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     """Return the plan for the NVENC of one kind of GPU.
 
-    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this one does not.
+    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this kind does not.
     """
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
@@ -93,7 +93,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the encoder's pictures, which it can only scale and convert."""
+    """Return whether the device can make the pictures to encode: all it can do is scale and convert."""
     surface = surface_format(source.pix_fmt)
     if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False

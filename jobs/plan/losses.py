@@ -66,7 +66,7 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
         (ROTATION, "rotation-dropped", "the rotation", extras.display_matrix),
     ):
         if stated is None and (since := _since(extras, kind)) and kind in extras.frame_kinds:
-            yield code, f"{what}{since} is lost: a container states one for all pictures"
+            yield code, f"{what}{since} is lost: a container states one value for all pictures"
     yield from _container_losses(output, codec, container)
 
 
@@ -79,7 +79,7 @@ _UNWRITTEN = {
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
     ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_ALPHA_CHECKS),
 }
-"""What no encoder writes: warning code, name, reason, and the checks that fail."""
+"""The side data that no encoder writes: warning code, name, reason, and the checks that fail."""
 
 
 def _since(extras: StreamExtras, kind: str) -> str:
@@ -130,7 +130,7 @@ def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
     """Raise Unsupported for Dolby Vision profile 5, unless the job has ``force``."""
     if extras.dovi_profile == _DOVI_WITHOUT_BASE_LAYER and not spec.force:
         message = f"{spec.source} is Dolby Vision profile 5: its colours would be wrong after re-encoding"
-        raise Unsupported(message, "Use --force to encode it anyway.")
+        raise Unsupported(message, "Use --force to encode the film anyway.")
 
 
 def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:

@@ -38,7 +38,7 @@ def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, sp
     x, y = placed(file.size, (output.width, output.height), spec.overlay_at)
     if not width or not height or x + width > output.width or y + height > output.height:
         message = f"the {width}x{height} overlay picture at {x}:{y} does not fit into {output.width}x{output.height}"
-        raise Unsupported(message, "Make it smaller, or move it with --overlay-at.")
+        raise Unsupported(message, "Make the picture smaller, or move it with --overlay-at.")
     file.samples()  # raises an error now if the file does not decode, instead of later in each worker
     return Overlay(
         width=width,

@@ -116,7 +116,9 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return the requested keyframe grid, from the output's first picture; ``shown_from_ticks`` as in ``settle_rate``.
+    """Return the requested keyframe grid, from the output's first picture.
+
+        ``shown_from_ticks`` is as in ``settle_rate``.
 
     Raises UsageError: the interval is shorter than a picture.
     """
@@ -130,7 +132,7 @@ def keyframe_grid(
 
 
 def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks: int | None) -> int:
-    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` as in ``settle_rate``."""
+    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` is as in ``settle_rate``."""
     begin = index.tick_at(start_s or Fraction(0))
     begin = begin if shown_from_ticks is None else max(begin, shown_from_ticks)
     place = min(int(np.searchsorted(index.times, begin)), len(index.times) - 1)
@@ -138,7 +140,7 @@ def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks:
 
 
 def picture_times(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None) -> PictureTimes:
-    """Return the times that sound and subtitle tracks need; ``shown_from_ticks`` as in ``settle_rate``."""
+    """Return the times that sound and subtitle tracks need; ``shown_from_ticks`` is as in ``settle_rate``."""
     first = first_picture(index, spec.start_s, shown_from_ticks)
     return PictureTimes(
         rate=index.frame_rate,
@@ -157,7 +159,7 @@ def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:
 
 
 def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield warnings about missing parts of the source, and about times that will differ or are out of order."""
+    """Yield warnings about missing parts of the source, and about times that will change or are out of order."""
     index = reading.index
     if reading.is_cut_short:
         message = "the source is cut short or damaged: its headers promise more than can be read"
@@ -170,6 +172,6 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
         message = f"{index.late_frames} pictures come too late to be sorted: some are shown out of order"
-        # The time at which such a picture is shown decides whether it is in the part.
+        # A late picture belongs to the part if it is shown during the part.
         of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
         yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

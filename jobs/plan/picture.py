@@ -28,7 +28,7 @@ _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
 _HD_LINES = 720  #: From this height on, YUV without a stated matrix is taken for BT.709
-SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other over 64
+SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other is over 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,10 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield the requested filters. ``verify`` also applies them to the reference, so every check must pass."""
+    """Yield a note on each requested filter.
+
+    ``verify`` also applies the filters to the reference, so every check must pass.
+    """
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),
@@ -186,7 +189,7 @@ def _size(source: VideoFormat, spec: TranscodeSpec) -> Size:
         return source.width, source.height
     width, height = spec.scale
     if width is None:
-        # Keep the shape, but with an even width, because nearly every player needs that for 4:2:0 chroma.
+        # Keep the shape, but with an even width: nearly every player needs one for 4:2:0 chroma.
         width = max(2, 2 * round(Fraction(source.width * height, source.height) / 2))
     return width, height
 

@@ -44,8 +44,8 @@ CPU_ONLY: Final = "the job uses only CPUs"
 LANES_SHOWN: Final = 24
 _CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
-    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet doctor. "
-    "Otherwise leave the option out."
+    "If this machine has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet "
+    "doctor. Otherwise leave the option out."
 )
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
@@ -89,7 +89,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
 
 
 def settled_demand(plan: Plan, job: str) -> Demand:
-    """Return a plan's demand once the kind of encoder is decided: only workers with that kind."""
+    """Return a plan's demand once the kind of encoder is decided; only workers with that kind can take the work."""
     demand = demand_of(plan, job)
     if plan.kind is None:
         return replace(demand, encoder=EncoderChoice.SOFTWARE)
@@ -105,7 +105,7 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
 
 
 def _nvenc_loss(plan: Plan) -> str:
-    """Return what NVENC would lose but software keeps; "" for nothing."""
+    """Return the properties that NVENC would lose but software keeps, in words; "" if there are none."""
     if codes_interlaced(plan.encoder.codec, plan.encoder.format):
         return "the field order"
     if plan.encoder.dolby_vision:
@@ -125,7 +125,7 @@ def device_unsupported_reason(plan: Plan) -> str:
 
 
 async def check_device(demand: Demand, pool: "Pool") -> None:
-    """Raise Unsupported if a job needs a GPU, but no GPU may decode the input or will ever be available."""
+    """Raise Unsupported if a job needs a GPU, but no GPU may decode the input, or none will ever be available."""
     if not demand.needs_gpu:
         return
     reason = (await pool.preview(demand)).never
@@ -137,7 +137,10 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU. Called if it runs only on this machine, which has no driver."""
+    """Raise Unsupported if a job needs a GPU.
+
+    Call this if the job runs only on this machine, which has no driver.
+    """
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
@@ -168,7 +171,7 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on otherwise idle machines, named by ``where``; ``note`` is an extra line to print."""
+    """Place one demand on otherwise idle machines; ``where`` names them, and ``note`` is an extra line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 
@@ -196,7 +199,7 @@ class PlacedPlan:
 
     @property
     def expected(self) -> EncoderKind | None:
-        """Return the NVENC that will write the track; None if software will, or if nothing could be placed."""
+        """Return the NVENC that will write the track; None if software will write it, or if nothing could be placed."""
         return next((kind for kind in self.kinds if kind.is_nvenc), None)
 
     def lines(self) -> list[str]:

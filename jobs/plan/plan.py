@@ -56,7 +56,7 @@ class Plan:
     carry: CarryPlan  #: The plan for sound, subtitles, chapters and tags
     filters: FilterSettings  #: The steps between decoding and encoding
     encoder: EncoderSettings
-    nvenc: NvencRequest | None  #: The settings for NVENC; None if the job may not use it
+    nvenc: NvencRequest | None  #: The settings for NVENC; None if the job may not use NVENC
     segments: tuple[PlannedSegment, ...]
     warnings: tuple[Warning_, ...]  #: Losses, and other unrequested differences
     choices: tuple[Warning_, ...] = ()  #: Differences from the source that were requested
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def encoder_kind(self) -> str:
-        """What the output's bytes depend on, except for the source's pictures, as one stable line."""
+        """Everything on which the output's bytes depend, except for the source's pictures, as one stable line."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
@@ -139,7 +139,7 @@ class Plan:
         return (encoded, *self.carry.reports)
 
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
-        """Return the work of segments ``segment`` to ``until``; ``entry_moves`` as in ``TrackRanges.decode``."""
+        """Return the work of segments ``segment`` to ``until``; ``entry_moves`` is as in ``TrackRanges.decode``."""
         start, end = self.segments[segment], self.segments[until]
         numbers = None if start.numbers is None or end.numbers is None else (start.numbers[0], end.numbers[1])
         decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
@@ -164,7 +164,7 @@ class Plan:
 
     @property
     def _warm_up_frames(self) -> int:
-        # FFmpeg's MPEG-2 decoder moves captions of leading pictures that do not decode to a later picture.
+        # If leading pictures do not decode, FFmpeg's MPEG-2 decoder moves their captions to a later picture.
         for_captions = int(self.extras.captions and self.index.codec == "mpeg2video")
         return (WARM_UP_FRAMES + (self.filters.rate is not None)) if self.filters.has_memory else for_captions
 
@@ -208,7 +208,7 @@ class Plan:
         return self.index.first_ticks * self.index.time_base + relative_s
 
     def relative_s(self, ticks: int | None) -> Fraction:
-        """Convert ticks of the source to seconds after the first picture; None stands for the track's start."""
+        """Convert ticks of the source to seconds after the first picture; None means the track's start."""
         first = self.index.first_ticks
         return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
 
@@ -314,7 +314,7 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
 
 
 def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
-    # Dolby Vision's metadata depends on the position and colours of the picture, so filters must not change these.
+    # Dolby Vision's metadata depends on the position and colours of the picture, so filters must not change either.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
         header.extras, asked.codec, header.picture, asked.container
     )

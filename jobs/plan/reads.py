@@ -1,7 +1,7 @@
 """Reads everything for a plan before any decision is made: ``plan_of`` opens no file.
 
 An error is kept as a value (``ReadResult``) and raised in the step that needs the file. So errors come in the order of
-the steps: a bad crop before a missing overlay.
+the steps: for example, a bad crop is reported before a missing overlay.
 """
 
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ class Framing:
     """How each picture is cropped and turned, before it is scaled."""
 
     crop: Region  #: The part of the decoded picture to keep
-    turn: Turn  #: How to turn that part
+    turn: Turn  #: How to turn the part
     replaces_matrix: bool  #: Whether the turn includes the source's display matrix; then the output omits the matrix
     stated: Region  #: The part that the source's container shows; by default all of the decoded picture
 
@@ -52,7 +52,7 @@ class Framing:
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None without a border.
+    """Return how pictures are cropped and turned; ``found`` is the border that ``--crop auto`` found, if any.
 
     Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; the
     display matrix is not a quarter turn, or would turn an overlay.
@@ -80,10 +80,10 @@ def settle_framing(
 
 
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
-    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is from ``row_step``.
+    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` comes from ``row_step``.
 
-    That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has two
-    views.
+    That is the whole picture if the container states no crop or an empty crop, or if the picture is spherical or has
+    two views.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)
@@ -119,7 +119,7 @@ def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
 
 
 def _check_crop(source: VideoFormat, shown: Region, crop: Region, *, rows: int) -> None:
-    """Refuse a crop, relative to ``shown``, that reaches outside or cuts through chroma."""
+    """Refuse a crop that reaches outside ``shown`` or cuts through chroma. The crop is relative to ``shown``."""
     asked = f"--crop {crop.width}:{crop.height}:{crop.x}:{crop.y}"
     right, bottom = crop.x + crop.width, crop.y + crop.height
     if right > shown.width or bottom > shown.height:
@@ -191,7 +191,7 @@ def _projection(extras: StreamExtras) -> str:
 
 
 def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
-    """Return the size including the border: ``pad``, or the smallest even size with that display aspect ratio.
+    """Return the size including the border: ``pad``, or the smallest even size with the aspect ratio ``pad``.
 
     ``shape`` is the sample aspect ratio. Raises Unsupported: the picture is larger than ``pad``.
     """
@@ -239,7 +239,7 @@ def settle_steps(
 
 
 def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
-    """Return the requested steps as choices. ``verify`` applies them too, so pictures must still match."""
+    """Return notes on the requested steps. ``verify`` applies the steps too, so pictures must still match."""
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))

@@ -18,13 +18,13 @@ from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
 
-#: Extra packets to decode where a packet may hold less than a picture: a field, or a hidden frame
+#: Extra packets to decode if a packet may hold less than a picture: a field, or a hidden frame
 PACKET_MARGIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``). None stands for the track's start or end."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``). None means the track's start or end."""
 
     segment: int  #: Its number
     start_ticks: int | None
@@ -100,7 +100,7 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment with reliable times.
+        """Return what to decode for some pictures of a segment whose times are reliable.
 
         ``last_packet`` is the packet of the last of these pictures. With ``skips``, packets that the pictures do not
         need are left out; if all pictures are wanted, no packet is examined for that.
@@ -163,10 +163,10 @@ class TrackRanges:
 
 
 def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
-    """Return the requested part in ticks; None stands for the track's own start or end."""
+    """Return the requested part in ticks; None means the track's own start or end."""
     if not len(index.times):
         message = f"no picture of {index.source} is visible: its edit list hides all of them, or they have no time"
-        raise InputUnreadable(message, "It may be damaged; get a complete copy.")
+        raise InputUnreadable(message, "The file may be damaged; get a complete copy.")
     start = None if not start_s else index.tick_at(start_s)
     end = None if end_s is None else index.tick_at(end_s)
     if start_s is not None and start_s >= index.duration_s:
@@ -179,7 +179,10 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the packet of the second-last access point at or before ``start``, because no seam proves the last one."""
+    """Return the packet of the second-last access point at or before ``start``.
+
+    No seam would prove the last access point.
+    """
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)

@@ -175,7 +175,7 @@ def _of_access(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
         yield "single-gop", "there is one access point: the track is one segment"
     if timeline.gop.structure == "open":
         leading = sum(point.leading_pictures > 0 for point in points[1:])
-        yield "open-gop", f"at {leading} access points, pictures shown before them need pictures decoded before them"
+        yield "open-gop", f"at {leading} access points, pictures shown before the point need pictures decoded before it"
     if points and points[0].packet > 0:
         yield "starts-without-keyframe", f"the first access point is packet {points[0].packet}"
 

@@ -39,7 +39,7 @@ class PacketTally:
 
     @property
     def duration_s(self) -> Fraction | None:
-        """The time from the first packet to the end of the last one."""
+        """The time from the first packet to the end of the last packet."""
         return None if self.first_s is None or self.end_s is None else self.end_s - self.first_s
 
     def note_sequence(self, sets: frozenset[bytes]) -> None:

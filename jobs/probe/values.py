@@ -116,7 +116,7 @@ class PictureFacts(Value):
     spherical: str | None
     stereo3d: bool
     captions: bool
-    side_data: tuple[str, ...]  # the kinds that any of the pictures has, by FFmpeg's names
+    side_data: tuple[str, ...]  # the kinds that at least one picture has, by FFmpeg's names
     riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each was found
     decoded: bool  # whether the first picture was decoded; if not, only the header is described
 
@@ -164,7 +164,7 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # counted from the first packet with a DTS on; over all packets if none has a DTS
+    missing_dts: int  # counted from the first packet with a DTS; over all packets if none has a DTS
     repeated_pts: int
     backward_dts: int
     clock_resets: int

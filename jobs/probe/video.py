@@ -22,7 +22,7 @@ _ANY_RATE = Fraction(25)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFacts:
-    """One property that changes in the picture ``time_s`` after the first one."""
+    """One property that changes in the picture ``time_s`` after the first picture."""
 
     time_s: Fraction
     what: str
@@ -41,7 +41,10 @@ class VideoFindings:
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
-    """Probe video track ``track``, from 0; facts may be missing. Raises InputError if the file does not open."""
+    """Probe the video track with the number ``track``, counted from 0. Facts may be missing.
+
+    Raises InputError if the file does not open.
+    """
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:
@@ -63,7 +66,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return the properties of the pictures that the container states; None if it does not even state their size."""
+    """Return the properties of the pictures that the container states; None if not even the size is stated."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)

@@ -30,7 +30,7 @@ class EventChannel:
         """Add an event and wake the listeners."""
         async with self._changed:
             if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
-                # Replaces the previous progress event, so that a job's memory does not grow with its duration.
+                # This replaces the previous progress event, so that a job's memory does not grow with its duration.
                 self._events.pop()
             self._sent += 1
             self._events.append((self._sent, event))
@@ -48,7 +48,7 @@ class EventChannel:
             self._changed.notify_all()
 
     async def listen(self) -> AsyncIterator[Event]:
-        """Yield every event from the first on, except outdated progress."""
+        """Yield every event from the beginning, except outdated progress."""
         seen = 0
         while True:
             async with self._changed:
@@ -72,7 +72,7 @@ class JobEvents:
         self._channel = channel
         self._began = time.monotonic()
         self.stages_s: dict[str, float] = {}
-        self.traceparent = ""  #: the job's span, which is the parent of its stages' spans; "" for no span
+        self.traceparent = ""  #: the job's span, which is the parent of its stages' spans; "" if there is none
         self._waits_for = ""
 
     @property

@@ -55,7 +55,7 @@ class Planned(Event):
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted(Event):
-    """A segment went to a worker. With ``is_second``, an earlier run of it is late and continues."""
+    """A segment went to a worker. With ``is_second``, an earlier run of the segment is late and continues."""
 
     kind: ClassVar[str] = "segment_started"
     segment: int
@@ -96,7 +96,7 @@ class Warned(Event):
     kind: ClassVar[str] = "warning"
     code: str
     message: str
-    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of this, as in the report
+    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of what happened, as in the report
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +142,11 @@ class Failed(Event):
         if isinstance(error, CodecfleetError):
             return cls(job, at_s, type(error).__name__, error.message, error.next_step, error.exit_code)
         text = redacted(str(error))
-        return cls(job, at_s, type(error).__name__, text, "Report it: it is a defect.", CodecfleetError.exit_code)
+        return cls(
+            job,
+            at_s,
+            type(error).__name__,
+            text,
+            "Report this error: it is a defect of codecfleet.",
+            CodecfleetError.exit_code,
+        )

@@ -41,7 +41,7 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
 
     code: str
     message: str
-    checks: tuple[str, ...]  # the checks of ``verify`` that may fail because of this, by name or prefix: ``audio.1``
+    checks: tuple[str, ...]  # the checks of ``verify`` that may fail for this reason, by name or prefix: ``audio.1``
 
     def explains(self, check: str) -> bool:
         """Return whether a check may fail because of this warning."""
@@ -52,7 +52,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     """A failed attempt at a segment."""
 
     attempt: int
-    # how the attempt ran: "beside other work", "in a process of its own", "decoded in software", or the last two
+    # how the attempt ran: "beside other work", "in a separate process", "decoded in software", or the last two
     # together
     step: str
     where: str  # the worker; "" if the pool names none
@@ -75,7 +75,7 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     payload_sha256: str
     damaged_packets: int
     damaged_frames: int = 0  # pictures that the decoder reported as damaged, or that were only partly decoded
-    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 of these pictures
+    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 damaged pictures
     entry_moves: int  # how many times the segment's access point moved back before the seam agreed
     attempts: int
     failures: tuple[AttemptReport, ...] = ()  # in order
@@ -218,7 +218,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning
     # the wall time of the stages (index, plan, startup, encode, gather, proof, publish) and in total
     timings_s: dict[str, float]
-    fps: float  # frames per second of the encode stage alone: without start-up, join and proof
+    fps: float  # frames per second in the encode stage: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job started over
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
     warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster
@@ -228,7 +228,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     frame_rate: _Rate | None = None  # the requested frame rate, as a fraction; None if the source's times are kept
     # the options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
-    gpu_refusal: str = ""  # why no GPU worked for the job; "" if a GPU did, or if there was none, or none was wanted
+    gpu_refusal: str = ""  # why no GPU worked for the job; "" if one worked, none exists, or the job wanted none
 
     @property
     def part_s(self) -> tuple[Fraction | None, Fraction | None]:
@@ -238,9 +238,10 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
 
     @property
     def used(self) -> tuple[float, float, int]:
-        """What the output took: the time of segments that used cores, of those that used a GPU, and its size in bytes.
+        """The core time, the GPU time and the bytes that the output took.
 
-        A segment that a GPU decodes for a software encoder uses both.
+        Core time is the wall time of the segments that used cores, and GPU time that of the segments that used a GPU. A
+        segment that a GPU decodes for a software encoder counts in both.
         """
         is_nvenc = self.encoder_kind.partition(" ")[0].endswith("_nvenc")
         core_s = sum(each.wall_s for each in self.segments if not is_nvenc or each.decoded_by == "software")

@@ -43,8 +43,8 @@ class _PresetOption(Part):
     preset: Annotated[
         PresetChoice | None,
         Field(
-            description="Speed: 1 is fastest, 7 slowest and smallest; or x264's name: docs/encoders.md. Or a preset's "
-            "name: docs/config.md. Or one of each."
+            description="A speed from 1 (fastest) to 7 (slowest, smallest output), or x264's name for it: "
+            "docs/encoders.md; a preset's name: docs/config.md; or a speed and a name."
         ),
         Option("--preset", VIDEO, default="4", example='"web-h264"', kind=PRESETS),
     ] = None
@@ -56,7 +56,7 @@ class _FleetOptions(Part):
         Field(
             min_length=1,
             description="The Ray cluster to use: host:port, auto for the one on this machine, or local for this "
-            "machine alone: docs/fleet.md.",
+            "machine only: docs/fleet.md.",
         ),
         Option("--address", default="the environment's RAY_ADDRESS, else this machine", metavar="RAY_ADDRESS"),
     ] = None
@@ -102,8 +102,8 @@ class _FleetOptions(Part):
     ray: Annotated[
         Literal["late", "first"],
         Field(
-            description="When a private Ray starts: late, once it pays, or first, before any work, which then all runs "
-            "on it: docs/speed.md."
+            description="When a private Ray starts: late, once it saves time; or first, so that all work runs on it: "
+            "docs/speed.md."
         ),
         Option(""),
     ] = "late"
@@ -131,8 +131,8 @@ class _FleetOptions(Part):
     log: Annotated[
         Literal["text", "json", "off"] | None,
         Field(
-            description="How a cluster's supervisor and workers write their logs; with text or json a command writes "
-            "one too, to stderr instead of progress: docs/logs.md."
+            description="How a cluster's supervisor and workers write their logs; with text or json, a command "
+            "writes a log too, to stderr instead of progress: docs/logs.md."
         ),
         Option("", default="text, and commands write none"),
     ] = None
@@ -236,8 +236,8 @@ class Config:
     ) -> SpecT:
         """Return the spec of a job or batch: ``given`` overrides a spec file, a preset and this configuration.
 
-        ``choice`` is the value of ``--preset``, ``spec_file`` that of ``--spec``. Without either, the configuration's
-        preset applies. ``next_step`` is the advice for options that conflict.
+        ``choice`` is the value of ``--preset``, ``spec_file`` the value of ``--spec``. If neither is given, the
+        configuration's preset applies. ``next_step`` is the advice for options that conflict.
 
         Raises:
             UsageError: there is no such preset; a file or an option is invalid.

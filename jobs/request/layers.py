@@ -24,7 +24,7 @@ class Layer:
 
 
 def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
-    """Build ``model`` from all layers, of which later ones take precedence (``left_by``).
+    """Build ``model`` from all layers; later layers take precedence (``left_by``).
 
     Raises UsageError: a field is invalid, or fields conflict; the message names fields as their layer does.
     """

@@ -15,7 +15,7 @@ _Limit: TypeAlias = Annotated[int, Option("")]
 
 
 class LimitOptions(Part):
-    """The limits for sources: one that states more is refused (docs/security.md)."""
+    """The limits for sources. A source that states more than a limit is refused (docs/security.md)."""
 
     max_pixels: Annotated[
         _Limit,

@@ -141,7 +141,10 @@ def as_written(kind: Kind, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in these texts into links and keys."""
+    """How a field is written.
+
+    The docs turn ``docs/NAME.md`` and ``--flags`` in these help texts into links and keys.
+    """
 
     flag: str  #: A flag, or the name of a positional argument; "" for files and variables only
     panel: str | None = None  #: The option's group in the help
@@ -232,7 +235,10 @@ def flag_of(model: type[BaseModel]) -> Speller:
 
 
 def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
-    """Return a model of these fields. Raises UsageError with the field as ``spell`` spells it: a value is invalid."""
+    """Return a model of these fields.
+
+    Raises UsageError: a value is invalid; ``spell`` spells the field's name in the error.
+    """
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -82,7 +82,7 @@ Strict = Annotated[
 
 
 class CodecAndRate(Part):
-    """Codec and rate; by default, the container decides the codec, and the codec the quality."""
+    """Codec and rate; by default, the container decides the codec, and the codec decides the quality."""
 
     codec: Annotated[
         Codec | None,
@@ -169,7 +169,7 @@ class EncoderTuning(Part):
         tuple[tuple[str, str], ...],
         Field(
             description="Another encoder option, by FFmpeg's name for it: docs/encoders.md; with --encoder nvenc, by "
-            "NVENC's: docs/nvenc.md."
+            "NVENC's name: docs/nvenc.md."
         ),
         Option("--encoder-option", VIDEO, example='{ tune = "film" }', key="encoder_options"),
     ] = ()
@@ -183,7 +183,7 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    #: The GPU's ordinal or UUID; by default the context's GPU, or else the first
+    #: The GPU's ordinal or UUID; by default the context's GPU, or the first GPU if there is no context
     device: Annotated[int, Field(ge=0)] | str | None = None
     #: The handle of a context that stays valid; by default the primary context
     context: Annotated[int, Field(ge=1)] | None = None

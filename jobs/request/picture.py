@@ -20,7 +20,7 @@ def _degrees(value: object) -> object:
 class _Steps(Part):
     """The steps, in the order in which they apply (docs/filters.md).
 
-    ``crop`` is (width, height, x, y), and ``pad`` a size or the display shape.
+    ``crop`` is (width, height, x, y), and ``pad`` is a size or the display shape.
     """
 
     crop: Annotated[
@@ -75,7 +75,7 @@ class _Overlay(Part):
     ] = "bottom-right"
     overlay_opacity: Annotated[
         int,
-        Field(ge=1, le=100, description="Opacity of the overlay in percent, multiplied by the picture's own."),
+        Field(ge=1, le=100, description="Opacity of the overlay in percent, multiplied by the picture's own opacity."),
         Option("--overlay-opacity", PICTURE, metavar="PERCENT"),
     ] = 100
 

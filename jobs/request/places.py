@@ -28,7 +28,7 @@ class SentFiles:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
             message = f"{SENT_VARIABLE} is not from codecfleet submit"
-            raise UsageError(message, "Only submitted commands have it; unset it.") from None
+            raise UsageError(message, "Only submitted commands have this variable; unset it.") from None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -38,12 +38,15 @@ class SentFiles:
         text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})
         if len(text) > SENT_BYTES_MAX:
             message = f"the spec file and the presets have {len(text)} bytes; {SENT_BYTES_MAX} at most can be sent"
-            raise UsageError(message, "Remove comments from them, or give the options on the command line.")
+            raise UsageError(message, "Remove comments from these files, or give the options on the command line.")
         return {SENT_VARIABLE: text}
 
 
 def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - any JSON value
-    """Return a mapping of mappings of strings. Raises TypeError or ValueError: the value is something else."""
+    """Return ``found`` as a mapping of mappings of strings.
+
+    Raises TypeError or ValueError: the value is something else.
+    """
     files = {str(kind): dict(texts) for kind, texts in dict(found).items()}
     if not all(isinstance(text, str) for texts in files.values() for text in texts.values()):
         raise TypeError
@@ -51,7 +54,7 @@ def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - any JSON 
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the configuration, which may not exist; None for a user without a home."""
+    """Return the path of the configuration, whether it exists or not; None for a user without a home."""
     if named := environment.get(CONFIG_VARIABLE, ""):
         return Path(named)
     folder = _folder(environment)
@@ -59,7 +62,7 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def presets_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder of the user's presets, which may not exist; None for a user without a home."""
+    """Return the folder of the user's presets, whether it exists or not; None for a user without a home."""
     folder = _folder(environment)
     return None if folder is None else folder / "presets"
 

@@ -22,12 +22,12 @@ from .spellings import BETWEEN, PRESET_NAMES
 from .values import refusal
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
-PRESETS_SCHEMA: Final = 1  #: The version of what ``codecfleet presets --json`` prints
+PRESETS_SCHEMA: Final = 1  #: The schema version of the output of ``codecfleet presets --json``
 
 
 @dataclass(frozen=True, slots=True)
 class PresetChoice:
-    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; a speed overrides that of the preset."""
+    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; a speed overrides the preset's speed."""
 
     name: str | None = None
     speed: int | None = None
@@ -39,7 +39,7 @@ class NamedPreset:
 
     name: str
     path: Path
-    is_own: bool  #: Whether the preset is the user's own
+    is_own: bool  #: Whether the user made the preset
     hides: bool  #: Whether the preset replaces a built-in preset of the same name
 
     @property
@@ -119,19 +119,22 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Parse a value of ``--preset``; the preset need not exist. Raises UsageError: it is neither a name nor a speed."""
+    """Parse a value of ``--preset``; the preset need not exist.
+
+    Raises UsageError: the value is neither a name nor a speed.
+    """
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
     if not words or len(names) > 1 or len(speeds) > 1:
-        raise refusal(name, ", ".join(words), "not one preset", "Give a preset's name, a speed, or one of each.")
+        raise refusal(name, ", ".join(words), "not one preset", "Give a preset's name, a speed, or both.")
     return PresetChoice(next(iter(names), None), next(iter(speeds), None))
 
 
 def _words_of(name: str, raw: object) -> list[str]:
     """Split a value into words.
 
-    The value is a list from the command line; text, a number or a list from TOML; or the text of a variable.
+    The command line gives a list, a variable gives text, and TOML gives text, a number or a list.
     """
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
@@ -146,7 +149,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # no number here matches this speed of x264: the error names the nearest ones
+        return True  # no number here matches this speed of x264, so the error names the nearest numbers
     try:
         _speed("", word)
     except UsageError:

@@ -59,8 +59,8 @@ class WaitOptions(Part):
         Field(
             ge=0,
             le=100,
-            description="The percentage of segments that may also start on a second worker if the first one is late: "
-            "docs/reliability.md.",
+            description="The percentage of segments that may also start on a second worker if the first worker is "
+            "late: docs/reliability.md.",
         ),
         Option("--second-runs", RUN, metavar="PERCENT"),
     ] = 25
@@ -129,8 +129,8 @@ class RunOptions(MachineOptions):
         str | None,
         Field(
             min_length=1,
-            description="If a segment makes the job fail, save the part of the input that the segment read in this "
-            "folder, for a bug report: docs/reliability.md.",
+            description="If a segment makes the job fail, save in this folder the part of the input that the "
+            "segment read, for a bug report: docs/reliability.md.",
         ),
         Option("--keep-evidence", RUN, default="nowhere", example='"evidence"', metavar="DIR"),
         PATH,

@@ -101,7 +101,7 @@ class _BatchFiles(Part):
         BeforeValidator(_listed),
         Field(
             min_length=1,
-            description="What to take files from: a folder, a pattern (quoted), a storage prefix such as "
+            description="Where the files come from: a folder, a pattern (quoted), a storage prefix such as "
             "s3://bucket/films/, a list (.csv, .jsonl, .txt, or - for stdin), or a file itself.",
         ),
         Option("INPUT...", kind=NAMES),

@@ -29,7 +29,7 @@ def load_spec(
         source: as in ``TranscodeSpec``.
         output: as in ``TranscodeSpec``.
         overrides: fields of ``TranscodeSpec`` that replace those of the file; a bitrate also replaces the file's
-            quality, and a quality the bitrate.
+            quality, and a quality replaces the bitrate.
 
     Raises:
         UsageError: the file cannot be read or is not TOML, a key or a value is invalid, or fields conflict.
@@ -38,7 +38,7 @@ def load_spec(
 
 
 def given_layer(source: str | PathLike[str], output: str | PathLike[str], overrides: Mapping[str, object]) -> Layer:
-    """Return a call's own fields. Raises UsageError: a field is given under two names."""
+    """Return the fields that a call gives. Raises UsageError: a field is given under two names."""
     aliases = {alias: KEYS[key] for alias, key in KEY_ALIASES.items()}
     return Layer(_own_names({"source": source, "output": output, **overrides}, aliases), str)
 
@@ -84,7 +84,7 @@ class SpecFile:
 
     @property
     def layer(self) -> Layer:
-        """The fields in the file. Errors name them with file and line."""
+        """The fields in the file. Errors name the fields with file and line."""
         return Layer(self.fields, lambda field: _spelled(self.file, options_of(TranscodeSpec)[field].key))
 
 

@@ -1,4 +1,4 @@
-"""Other programs' names for options and values, such as FFmpeg's: they are accepted, or answered with advice."""
+"""Other programs' names for options and values, such as FFmpeg's: each is accepted, or refused with advice."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -16,11 +16,11 @@ CODECS: Final[Mapping[str, Codec]] = {
     **dict.fromkeys(("av01", "svtav1", "svt-av1"), Codec.AV1),
     **dict.fromkeys(("vp09", "libvpx-vp9"), Codec.VP9),
 }
-"""Every accepted name of a codec, including its encoder's."""
+"""Every accepted name of a codec, including the names of its encoders."""
 PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }
-"""x264's preset names, and our number for each."""
+"""x264's preset names, and codecfleet's number for each."""
 BETWEEN: Final = {
     "superfast": "ultrafast (1) or veryfast (2)",
     "faster": "veryfast (2) or fast (3)",
@@ -63,7 +63,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-loglevel", "-v", "-hide_banner", "-nostats"), "--quiet"),
     "-progress": "--json",
 }
-"""FFmpeg's options, and ours for each; plus one of HandBrake's."""
+"""FFmpeg's options, one of HandBrake's, and codecfleet's option for each."""
 GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--profile", "--level", "--bframes", "--refs"), "--encoder-option NAME=VALUE"),
     **dict.fromkeys(("--size", "--resolution", "--width", "--height", "--max-height"), "--scale"),
@@ -83,7 +83,7 @@ GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
     **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
 }
-"""Other guesses, and our option for each."""
+"""Other guesses, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("--target-vmaf", "--vmaf", "--target-quality", "--target-ssim"),
@@ -97,7 +97,7 @@ MISSING: Final[Mapping[str, str]] = {
     "--watch": "No folder is watched; run codecfleet batch again to encode new files.",
 }
 """Features that do not exist, and the alternative to each."""
-_NEAR: Final = 0.8  #: A name counts as a typo of another from this ratio of ``difflib`` on
+_NEAR: Final = 0.8  #: A name counts as a typo of another if their ratio by ``difflib`` is at least this
 _KEYWORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vcodec", "video_codec"), "codec"),
     "acodec": "audio",
@@ -138,12 +138,16 @@ def near_to(name: str, flags: Iterable[str]) -> list[str]:
 
 
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return what to write instead of the first foreign option, or ""; ``flags`` are the command's own options."""
+    """Return what to write instead of the first foreign option; "" if there is none.
+
+    ``flags`` are the command's own options.
+    """
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in flags:
             continue
-        # FFmpeg numbers streams: -c:v:0 is -c:v for the first one. Many people write FFmpeg's options with two dashes.
+        # FFmpeg numbers streams: -c:v:0 is -c:v for the first stream. Many people write FFmpeg's options with two
+        # dashes.
         spelled = (name, name.rpartition(":")[0] if name.count(":") > 1 else "", f"-{name.lstrip('-')}")
         found = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
         if found and (not found.startswith("--") or found.split()[0].rstrip(",") in flags):
@@ -152,7 +156,10 @@ def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str
 
 
 def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
-    """Return the field that ``name`` means or resembles, or ""; ``written`` maps more names to fields."""
+    """Return the field that ``name`` means or resembles; "" if there is none.
+
+    ``written`` maps more names to fields.
+    """
     known = dict.fromkeys(fields)
     plain = name.lower().replace("-", "_")
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):

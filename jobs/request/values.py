@@ -1,7 +1,7 @@
 """Parses values from the command line and TOML files, exactly and never through a float.
 
-Every parser takes the option's name, for the UsageError about a wrong value. Digits are ASCII only, without ``nan``,
-``inf`` or ``1e9``.
+Every parser takes the option's name, for the UsageError about a wrong value. Numbers have only ASCII digits: ``nan``,
+``inf`` and ``1e9`` are refused.
 """
 
 import os
@@ -31,7 +31,7 @@ SIDE_MAX: Final = 65_536  #: The longest side of a picture
 TERM_MAX: Final = (1 << 31) - 1  #: FFmpeg's rationals have terms of 32 bits (libavutil, rational.h)
 _GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: The syntax of a part of BCP 47
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: The part of BCP 47's syntax that is accepted
 _TRACK_MAX: Final = 65_535
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
 LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: The limits of a loudness in LUFS, far beyond the usual targets
@@ -97,7 +97,7 @@ def parse_track(name: str, text: str) -> int | str:
     if _COUNT.fullmatch(text) is not None and int(text) <= _TRACK_MAX:
         return int(text)
     if _LANGUAGE.fullmatch(text) is None:
-        how = "Write its number, from 0, or its language as the file states it: eng."
+        how = "Write the track's number, counted from 0, or its language as the file states it: eng."
         raise refusal(name, text, "neither a track's number nor a language", how)
     return text.lower()
 

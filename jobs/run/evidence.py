@@ -53,8 +53,8 @@ class _PacketCopy(PictureDecoder[VideoFrame]):
 def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tuple[Attempt, ...]) -> Path:
     """Save the packets that ``segment`` reads, and a description of packets and attempts (docs/reliability.md).
 
-    Return the file of concatenated packets, which a player plays if it plays raw streams of the codec. Raises
-    InputError: the source can no longer be read; StorageFailed.
+    Return the file of concatenated packets, which any player of the codec's raw streams can play. Raises InputError:
+    the source can no longer be read; StorageFailed.
     """
     copy = _PacketCopy()
     with closing(decode_range(range_, DecodeTally(), copy)) as pictures:

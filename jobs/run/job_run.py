@@ -54,7 +54,7 @@ _TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU work
 
 
 class JobRun:
-    """Runs one job; for one use.
+    """Runs one job. Use an instance only once.
 
     ``start`` is awaited after planning, and may continue a start of ``pool`` that has begun. ``keeps_if_cancelled``
     returns whether a cancelled job keeps its finished segments for another run.
@@ -86,7 +86,7 @@ class JobRun:
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
-        """Run the job. Afterwards there is either the complete output or none. Raises CodecfleetError.
+        """Run the job. Afterwards there is either the complete output or no output. Raises CodecfleetError.
 
         The finished segments of a failed job stay in its work location, from which another run continues.
         """
@@ -107,14 +107,14 @@ class JobRun:
                 if taken is not None:
                     raise taken  # noqa: TRY301 - the work location is released as after any other failure
                 report = await self._sharing_blocks()
-        except BaseException as error:  # also after a cancellation, work is kept or removed
+        except BaseException as error:  # even after a cancellation, work is kept or removed
             await asyncio.shield(self._keep_or_remove(error))
             raise
         await asyncio.shield(in_thread(self._work.remove))
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Check the output. Return the error that refuses it if an earlier run of this job may have published it."""
+        """Return the error for an existing output if an earlier run of this job may have published it."""
         spec = self._spec
         refuse_folder(spec.source)
         try:
@@ -144,7 +144,7 @@ class JobRun:
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
 
     async def _sharing_blocks(self) -> Report:
-        """Run the job, with a cache in which this machine reads each block of a remote source once."""
+        """Run the job, with a cache, so that this machine reads each block of a remote source only once."""
         blocks = HeldBlocks(self._spec.source)
         try:
             await shielded(blocks.hold)
@@ -265,7 +265,7 @@ class JobRun:
             raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
-        """Return why no GPU worked; "" if a GPU worked, or none was wanted."""
+        """Return why no GPU worked; "" if a GPU worked, or if the job wanted none."""
         tallies = [segment.facts.tally for segment in track.segments]
         has_worked = plan.kind is not None or any(tally.decoded_by != SOFTWARE.name for tally in tallies)
         if self._spec.device == "cpu" or has_worked:

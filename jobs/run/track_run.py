@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class TrackRun:
-    """Encodes and joins one plan whose encoder is chosen; for one use.
+    """Encodes and joins one plan whose encoder is chosen. Use an instance only once.
 
     The source must match ``stamp``. ``work`` must be open; it holds spooled segments and the joined file.
     """
@@ -96,7 +96,7 @@ class TrackRun:
     def restore(self, found: Iterable[Encoded]) -> None:
         """Start with the segments of an earlier run.
 
-        Raises InputDamaged: with ``strict``, damage in them is refused.
+        Raises InputDamaged: ``strict`` is set, and a segment is damaged.
         """
         results = []
         for each in found:
@@ -159,8 +159,10 @@ class TrackRun:
         try:
             path = await in_thread(save_evidence, Path(folder), failed.number, range_, failed.history)
         except CodecfleetError as unsaved:
-            return SegmentFailed(error.message, f"Its packets were not saved: {unsaved}", error.segment)
-        return SegmentFailed(error.message, f"Report it with {path} and the .json beside it.", error.segment)
+            return SegmentFailed(error.message, f"The segment's packets were not saved: {unsaved}", error.segment)
+        return SegmentFailed(
+            error.message, f"Report this error with {path} and the .json file beside it.", error.segment
+        )
 
     async def _work(self, run: Run) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
@@ -202,7 +204,7 @@ class TrackRun:
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees the result.
 
-        A result that contradicts itself is lost.
+        A result that contradicts itself counts as lost.
         """
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
@@ -222,7 +224,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a device as doubtful if software decoded after its failure, or if its seams still differ."""
+        """Report a device as doubtful if software decoded after its failure, or if seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
@@ -292,7 +294,7 @@ class TrackRun:
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
             joined = await shielded(gather.finish)
-        except BaseException:  # also after a cancellation, the file is closed
+        except BaseException:  # even after a cancellation, the file is closed
             gather.abandon()
             raise
         self._warnings = (*guard.warnings(), *gather.warnings)

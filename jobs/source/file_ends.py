@@ -41,7 +41,7 @@ class PacketEnds:
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
     """Return whether a file is shorter than its format says.
 
-    ``watch`` was there when the file was opened; ``seen`` is what its packets show.
+    ``watch`` has the headers read while the file was opened; ``seen`` has the facts that the file's packets show.
 
     Raises InputError: the file cannot be read again; StorageFailed: the store does not answer.
     """
@@ -61,7 +61,7 @@ def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, s
 
 
 def _samples_end(container: "InputContainer") -> int:
-    """Return where the last sample of an mp4 or mov should end according to its tables; 0 without samples."""
+    """Return where the last sample of an mp4 or mov should end according to its tables; 0 if there are no samples."""
     last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
     return max((entry.pos + entry.size for entry in last), default=0)
 

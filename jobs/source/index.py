@@ -45,9 +45,9 @@ class TrackIndex:
     shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers there
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes at access points, from the headers
     max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
-    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
+    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets at which colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None  #: Of a fragmented mp4
     stated_last_ticks: Fraction | None = None  #: The last picture's duration if the container states it, otherwise None
@@ -97,7 +97,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: nominal, unless the container states one that differs by a tick or more."""
+        """The last picture's duration: nominal, or as stated if that differs by a tick or more."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -122,7 +122,7 @@ class TrackIndex:
         return len(self.times) if end is None else int(np.searchsorted(self.times, end))
 
     def shown_ticks(self, end: int | None) -> Fraction:
-        """Return the duration of the last picture before ``end``, by default the last of the track.
+        """Return the duration of the last picture before ``end``, by default the track's last picture.
 
         The picture lasts until ``end``, but at least for its nominal duration, and never past the next picture.
         """
@@ -137,7 +137,7 @@ class TrackIndex:
 
     @property
     def duration_s(self) -> Fraction:
-        """The time from the first picture to the end of the last one."""
+        """The time from the first picture to the end of the last picture."""
         return (self.end_ticks - self.first_ticks) * self.time_base
 
     def check(self, limits: InputLimits) -> None:
@@ -158,8 +158,8 @@ class TrackIndex:
     def largest_size(self) -> PictureSize | None:
         """The largest display size of a track whose size changes; otherwise None.
 
-        An access point counts if a picture before the next access point is visible. Of equally large sizes, the one
-        with more samples counts, then the first.
+        An access point counts if a picture before the next access point is visible. If several sizes are equally large,
+        the one with the most samples counts, or the first such size.
         """
         ends = [*(point.packet for point in self.access_points), self.packets]
         shown = [
@@ -177,7 +177,7 @@ class TrackIndex:
         return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
 
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
-        """Return whether a decoder started at ``entry`` decodes damage like one started at the track's beginning.
+        """Return whether decoders started at ``entry`` and at the track's start decode damage in the same way.
 
         Damaged pictures depend on their reference pictures. Both decoders have the same references if ``entry`` resets
         the decoder and is undamaged, or if enough undamaged packets follow to replace all earlier references.
@@ -206,7 +206,8 @@ class TrackIndex:
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
         """Return Matroska's index entry for the keyframe at a time, and the next entry.
 
-        Without a next entry, return one at an unreachable time, so that the demuxer does not search the whole file.
+        If there is no next entry, return an entry at an unreachable time, so that the demuxer does not search the whole
+        file.
         """
         place = int(np.searchsorted(self.clusters[:, 0], ticks))
         found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]
@@ -233,7 +234,7 @@ class TrackIndex:
 
     @property
     def held_frames(self) -> int:
-        """How many pictures to hold for sorting, including the decoder's reordering; if times repeat, the maximum."""
+        """How many pictures to hold for sorting, including the decoder's reordering; the maximum if times repeat."""
         if self._repeated_times.any():
             return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
@@ -245,7 +246,7 @@ class TrackIndex:
 
     @cached_property
     def unreliable(self) -> NDArray[np.int64]:
-        """Packets around which nothing may be cut, because their times are missing, repeated, or jump back."""
+        """Packets around which nothing may be cut, because their times are missing, repeat, or jump back."""
         missing = self.presented & (self.pts == MISSING)
         backward = np.zeros(self.packets, dtype=bool)
         decoding = np.flatnonzero((self.dts != MISSING) & self.presented)
@@ -268,7 +269,7 @@ class TrackIndex:
 
     def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
         """Return the times of the pictures in [start, end), sorted."""
-        # NumPy's search releases the GIL, for which all threads that decode then queue.
+        # NumPy's search would release the GIL, and then wait for it behind all threads that decode.
         times = self.times.data
         low = 0 if start is None else bisect_left(times, start)
         high = len(times) if end is None else bisect_left(times, end)

@@ -37,13 +37,15 @@ _CHECKED_PACKETS = 256  #: The number of packets between two checks of the limit
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
-    """Return video track ``track`` of an open source, counted from 0 without cover art.
+    """Return video track ``track`` of an open source, counted from 0; cover art does not count.
 
     Raises NoVideoTrack: the track does not exist; InputUnreadable: the source has no tracks, or the codec is unknown.
     """
     if not container.streams:
         message = f"{source} has no tracks"
-        raise InputUnreadable(message, "It is cut short, or only refers to other files; use a complete media file.")
+        raise InputUnreadable(
+            message, "The file is cut short, or only refers to other files; use a complete media file."
+        )
     tracks = [s for s in container.streams.video if not Disposition(s.disposition) & Disposition.attached_pic]
     if not tracks:
         message = f"{source} has no video to encode"
@@ -60,7 +62,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 
 
 class TrackIndexer:
-    """Collects every packet of one video track, in demux order, and builds the index; for one use."""
+    """Collects every packet of one video track, in demux order, and builds the index. Use an instance only once."""
 
     def __init__(
         self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits, fragments: Fragments | None
@@ -72,8 +74,8 @@ class TrackIndexer:
         self._source_bytes = source_bytes
         self._fragments = fragments
         self._pixels = stream.width * stream.height
-        # The codec's own rate comes first, because the container of a raw bitstream has only a default. It is read now,
-        # because FFmpeg's guess changes if parameters change in mid-stream.
+        # The codec's own rate comes first, because the container of a raw bitstream has only a default. The rate is
+        # read now, because FFmpeg's guess changes if parameters change in mid-stream.
         self._rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         self._codec = context.codec.canonical_name
         self._extradata = context.extradata or b""
@@ -86,7 +88,7 @@ class TrackIndexer:
         self.marks: list[tuple[int, Hashable]] = []
         #: The values in the headers of the last access point; None before the first access point
         self.mark: Hashable = None
-        self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
+        self.orders: list[tuple[int, FieldOrder]] = []  #: Packets at which the field order changes, and the new order
         self._rows = array("q")  # six numbers for each packet: a list of tuples would need six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
@@ -158,7 +160,9 @@ class TrackIndexer:
         source = self._source
         if not self._rows:
             message = f"the video track of {source} has no packets"
-            raise InputUnreadable(message, "It is cut short, empty, or refers to another file; get a complete one.")
+            raise InputUnreadable(
+                message, "The file is cut short, empty, or refers to another file; get a complete file."
+            )
         stream = self._stream
         time_base = Fraction(stream.time_base or 1)
         columns = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, _COLUMNS)
@@ -228,7 +232,9 @@ def _refuse_far(source: str, *ticks: int) -> None:
     """Raise InputUnreadable for times whose sum might overflow 64 bits."""
     if any(abs(each) > _FARTHEST_TICKS for each in ticks):
         message = f"the times of {source}'s video track are implausibly far apart"
-        raise InputUnreadable(message, "Its clock is damaged; get an intact copy, or extract the bare video stream.")
+        raise InputUnreadable(
+            message, "The track's clock is damaged; get an intact copy, or extract the bare video stream."
+        )
 
 
 def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

@@ -31,9 +31,9 @@ def stated_duration(
 ) -> Fraction | None:
     """Return the stated duration in ticks. The arrays have the visible packets with known times, in demux order.
 
-    The result is None if no duration is stated, or if it is less than half of the shortest distance between pictures.
-    ``track_end`` is called for mp4 and mov. With ``hides_packets``, an edit list hides some packets; with
-    ``lacks_packets``, the header promises more packets.
+    The result is None if no duration is stated, or if the stated duration is less than half of the shortest distance
+    between pictures. ``track_end`` is called for mp4 and mov. With ``hides_packets``, an edit list hides some packets;
+    with ``lacks_packets``, the header promises more packets.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -63,10 +63,10 @@ def _with_edits(
 ) -> Iterator[Fraction]:
     """Yield the durations from the samples and from the edit list, the most reliable first.
 
-    A duration from the samples is exact if it is within one tick of that from the edit list. The edit list may end
-    within the picture. If the picture is decoded last, its sample is right unless the list ends before it. If the list
-    starts within a picture, FFmpeg hides that picture and shows the next up to ``late`` ticks early. If packets are
-    missing, the list's end proves nothing.
+    A duration from the samples is exact if it is within one tick of the duration from the edit list. The edit list may
+    end within the picture. If the picture is decoded last, its sample is right unless the list ends earlier. If the
+    list starts within a picture, FFmpeg hides that picture and shows the next up to ``late`` ticks early. If packets
+    are missing, the list's end proves nothing.
     """
     if end is not None:
         edited = end.end_s / tick_s - shown_ticks

@@ -43,7 +43,7 @@ class PictureLife:
     """The runs of a track, in demux order; none if its pictures never change."""
 
     runs: tuple[PictureRun, ...] = ()
-    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, if ``runs`` has only those of a part
+    whole: tuple[PictureRun, ...] = ()  #: all runs of the track, if ``runs`` has only the runs of a part
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:
@@ -51,7 +51,7 @@ class PictureLife:
         return tuple(change for before, after in pairwise(self.runs) for change in _changes(before, after))
 
     def during(self, start: int | None, end: int | None) -> "PictureLife":
-        """Return the runs visible in [``start``, ``end``), in ticks; None stands for the track's own start or end."""
+        """Return the runs visible in [``start``, ``end``), in ticks; None means the track's own start or end."""
         ends = [*(run.ticks for run in self.runs[1:]), None]
         return PictureLife(
             tuple(

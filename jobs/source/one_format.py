@@ -40,7 +40,7 @@ def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, Sta
 
 
 def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
-    """Return the life with complete colours for each run; ``first`` is the container's format of the first picture."""
+    """Return ``life`` with complete colours for each run; ``first`` is the container's format of the first picture."""
     columns = {
         name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
         for name in UNSTATED

@@ -26,7 +26,10 @@ _MOST_PACKETS = 64  #: The most packets to decode for one picture; larger than t
 
 
 class RunReader:
-    """Takes every packet of a track with the mark of the packet's run, and decodes one picture per run; for one use."""
+    """Takes every packet of a track with the mark of the packet's run, and decodes one picture per run.
+
+    Use an instance only once.
+    """
 
     def __init__(self, stream: "VideoStream") -> None:
         self._stream = stream
@@ -38,7 +41,7 @@ class RunReader:
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
         self.pts: int | None = None  #: The PTS of the first picture that decodes
-        #: One picture by the run's mark; empty if there is a single run, unless ``changes``
+        #: a picture for each run's mark; empty if there is only one run, unless ``changes`` is set
         self.pictures: dict[Hashable, StatedPicture] = {}
 
     @property
@@ -70,7 +73,7 @@ class RunReader:
             self.described = describe_video(self._stream, frame), describe_extras(self._stream, frame)
 
     def _see_mark(self, mark: Hashable, new_extradata: bytes) -> None:
-        """Start to decode a picture of a new run, but first one of the first run."""
+        """Start to decode a picture of a new run. The first run is decoded only once there is a second run."""
         if self._mark is None:
             self._first_packets.clear()  # nothing before the first access point decodes
         elif not self._tried:

@@ -1,7 +1,7 @@
 """Finds changes in the format of a sound track: broadcasts switch channels and sample rates.
 
 Packet headers show a change, or the container sends a new configuration with a packet. A track whose first packet shows
-that it cannot change is not read further.
+that its format cannot change is not read further.
 """
 
 from dataclasses import dataclass, replace
@@ -111,7 +111,7 @@ def in_part(
 
 
 def counted_from(formats: tuple[SoundFormat, ...], first_s: Fraction | None) -> tuple[SoundFormat, ...]:
-    """Return the formats with ``shown_s`` filled in; ``first_s`` as in ``in_part``."""
+    """Return the formats with ``shown_s`` filled in; ``first_s`` is as in ``in_part``."""
     return tuple(replace(found, shown_s=None if first_s is None else found.start_s - first_s) for found in formats)
 
 
@@ -174,7 +174,7 @@ class _Life:
         start_s = (ticks or 0) * Fraction(packet.time_base)
         rate, layout = self._stated
         if self.formats and header != self.formats[0].header:
-            # If the decoder doubled the stated rate (SBR) at first, it does so later too.
+            # If the decoder doubled the stated rate (SBR) at first, it does so throughout.
             is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
             rate = rate if is_doubled else header.sample_rate or rate
             layout = AudioLayout(header.layout).name if header.layout else layout
@@ -182,7 +182,7 @@ class _Life:
 
 
 def has_headers(codec: str, configuration: bytes) -> bool:
-    """Return whether each packet states channels and rate; in AAC, only if the container has no configuration."""
+    """Return whether each packet states channels and rate; for AAC, only if the container has no configuration."""
     return codec in HAVE_HEADERS and not (codec == "aac" and configuration)
 
 

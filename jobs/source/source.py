@@ -1,6 +1,6 @@
 """Reads a source once: the index of a video track, the other tracks, and the format of the pictures.
 
-``SourceStamp`` detects a source that changes later, because index, segments and sound are read at different times.
+``SourceStamp`` detects later changes of the source, because index, segments and sound are read at different times.
 """
 
 import os
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 _SEEN_EVERYWHERE: Final = (
-    "Add --ship to send it to the nodes, or put it on storage that every node sees under the same path."
+    "Add --ship to send the file to the nodes, or put the file on storage that every node sees under the same path."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """The version of a source: device, inode, size and change time of a local file; else what the store reports."""
+    """The version of a source: device, inode, size and change time of a local file, or what the store reports."""
 
     source: str
     facts: Hashable | None  #: None if the store reports nothing, so that changes go unnoticed
@@ -56,7 +56,7 @@ class SourceStamp:
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:
-        """Return whether a different source has the same name now; a missing source may come back."""
+        """Return whether another source has this name now. A missing source does not count: it may come back."""
         now = SourceStamp.of(self.source).facts
         return self.facts is not None and now is not None and now != self.facts
 
@@ -70,7 +70,7 @@ class SourceStamp:
             raise changed_meanwhile(self.source)
 
     def check_local(self) -> None:
-        """Run ``check`` for a local source; for other sources, workers compare the version with each segment."""
+        """Run ``check`` for a local source; for other sources, workers compare the version for each segment."""
         if is_local(self.source):
             self.check()
 
@@ -122,7 +122,7 @@ class SourceReading:
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
-        """Return the reading with the format and changes of a part only; times count from the first picture."""
+        """Return the reading of a part, with only the part's format and changes. Times count from the first picture."""
         index = self.index
         if self.picture is None or not self.life.runs or (start_s is None and end_s is None):
             return self
@@ -134,7 +134,7 @@ class SourceReading:
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return format and side data of the pictures. Raises InputUnreadable: no picture decodes."""
         if self.picture is None:
-            advice = "It may be encrypted or damaged; codecfleet has no keys for protected media."
+            advice = "The source may be encrypted or damaged; codecfleet has no keys for protected media."
             raise InputUnreadable(self.undecodable, advice)
         return self.picture
 
@@ -224,7 +224,7 @@ class _Pass:
                 else:
                     self._see_other(packet)
         except av.error.FFmpegError:
-            self._ends.is_broken = True  # what was read so far is used
+            self._ends.is_broken = True  # the part that was read so far is used
         self._runs.finish(changes=len(self._indexer.orders) > 1)
         self._starts.give_up()
 

@@ -1,6 +1,6 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only until each audio track has had one, from which its start and priming are known.
+Packets are read only up to the first packet of each audio track, which shows the track's start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ class AudioTrack:
     channels: int
     layout: str  #: FFmpeg's name
     frame_samples: int  #: 0 if it varies
-    priming_samples: int  #: The samples at the start of the first packet that a decoder drops
+    priming_samples: int  #: The number of samples that a decoder drops at the start of the first packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class SourceDescription:
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """The frame rate of the timecode track; None without such a track."""
+        """The frame rate of the timecode track; None if there is no such track."""
         return next((track.frame_rate for track in self.tracks if track.tag == TIMECODE_TAG), None)
 
 
@@ -150,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the BCP 47 languages of an open source's streams. ``watch`` was there when the source was opened."""
+    """Return the BCP 47 languages of an open source's streams; ``watch`` has the bytes read at its opening."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:
@@ -160,7 +160,7 @@ def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[in
 
 
 class TrackStarts:
-    """Watches an open source's packets until every sound and video track except ``other`` has had one."""
+    """Watches an open source's packets until every sound and video track except ``other`` has had a packet."""
 
     def __init__(self, container: "InputContainer", other: "Stream | None" = None) -> None:
         self.streams: tuple[Stream, ...] = tuple(
@@ -177,10 +177,10 @@ class TrackStarts:
         return not self._awaited
 
     def see(self, packet: "Packet[Stream]") -> None:
-        """Take the next packet of one of these tracks."""
+        """Take the next packet of one of the watched tracks."""
         self._seen += 1
         stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
-        # The first packet of a video track is not the first picture; the demuxer knows where the track starts.
+        # The first packet of a video track need not hold the first picture; the demuxer knows where the track starts.
         if stream is not None and stream.type == "audio":
             self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:
@@ -320,7 +320,7 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    #: By how much the packet's stated duration exceeds its samples, if the packet holds only priming
+    #: The time by which the packet's stated duration exceeds its samples, if the packet holds only priming
     silent_s: Fraction = Fraction(0)
 
 
@@ -328,7 +328,7 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     priming = skipped_samples(packet)[0]
     codec = "" if stream.codec_context is None else stream.codec_context.name
     if not priming and codec in ("opus", "libopus"):
-        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat it.
+        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat the number.
         priming = structures(stream)[1].initial_padding
     if not priming and codec == "vorbis":
         # In Vorbis the first packet gives no sound (Vorbis I, 4.3.8).
@@ -344,7 +344,7 @@ def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fr
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)
     frame_s = Fraction(context.frame_size, context.sample_rate or 1)
-    # Twice the duration may be right, because SBR need not be stated (ISO/IEC 14496-3, 1.6.5).
+    # With SBR, which need not be stated, the samples last twice as long (ISO/IEC 14496-3, 1.6.5).
     doubled = duration_s <= 2 * frame_s + Fraction(stream.time_base or 1)
     return Fraction(0) if doubled else duration_s - frame_s
 

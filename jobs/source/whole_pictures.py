@@ -48,7 +48,7 @@ class WholePictures:
         elif self._codec == "vp9":
             self.are_proven = sum(frame.is_shown for frame in vp9_frames(bytes(packet))) == 1
         elif "new_extradata" in beside:
-            self.are_proven = False  # after this packet, others may be delimited differently
+            self.are_proven = False  # after this packet, the next packets may be delimited differently
         elif packet.is_keyframe:
             sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)
             # Damaged parameter sets prove nothing, and decoders may still read them.

@@ -1,1 +1,1 @@
-"""Stills of a video: thumbnails at times or of scenes, sprite sheets, and an index of both."""
+"""Stills of a video: thumbnails at given times or of scenes, sprite sheets, and an index of both."""

@@ -1,4 +1,4 @@
-"""Handles the folder of stills: checked before any work, filled under a temporary name, then renamed."""
+"""Handles the folder of stills: the folder is checked before any work, filled under a temporary name, then renamed."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
     """
     if not is_local(output):
         message = f"{output} cannot be written: only a local folder can be published in one step"
-        raise OutputUnwritable(message, "Write to a local folder, then copy it to that address.")
+        raise OutputUnwritable(message, "Write to a local folder, then copy the folder to that address.")
     path = local_path(output)
     check_folder_of(path)
     if not os.path.lexists(path):
@@ -49,7 +49,9 @@ def _check_replaceable(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         raise OutputExists(f"{path} exists already, and is not a folder", advice)
     if path.is_mount():
-        raise OutputExists(f"{path} is a mount point, which cannot be replaced", "Use a new folder in it.")
+        raise OutputExists(
+            f"{path} is a mount point, which cannot be replaced", "Use a new folder inside the mount point."
+        )
     listed = _listed(path)
     others = sorted(each.name for each in path.iterdir() if each.name not in listed)
     if others:

@@ -30,7 +30,7 @@ class Moment:
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return ``begin_s`` and the times every ``every_s`` after it, up to ``end_s``.
+    """Return the times from ``begin_s`` up to ``end_s``, ``every_s`` apart.
 
     Raises UsageError: there are too many.
     """
@@ -51,7 +51,10 @@ def at_middles(count: int, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, 
 
 
 def at_scenes(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ...]:
-    """Return the scenes of these starts; the last scene ends at ``end_s``. Raises UsageError: there are too many."""
+    """Return the scenes that begin at these times; the last scene ends at ``end_s``.
+
+    Raises UsageError: there are too many.
+    """
     if len(starts_s) > STILLS_MOST:
         message = f"{len(starts_s)} scenes are more than {STILLS_MOST:,}"
         raise UsageError(message, "Use a higher --scene-threshold or longer --scene-seconds.")

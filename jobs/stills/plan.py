@@ -159,7 +159,7 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
 def settled_colour(picture: VideoFormat) -> Colour:
     """Return a picture's colour with the matrix and range that players assume.
 
-    Raises Unsupported: these are unknown.
+    Raises Unsupported: pictures with this matrix cannot be converted to RGB.
     """
     colour = picture.colour
     if picture.pix_fmt.startswith("yuvj"):

@@ -1,8 +1,8 @@
 """Chooses the ranges of a track to decode for stills: those with a wanted picture.
 
 A range starts at its own access point if that resets the decoder (IDR, or a keyframe of VP9 or AV1), otherwise at an
-earlier one from which its pictures decode correctly. If H.264 keyframes give no such point, the whole track is decoded,
-and seams are compared as in a transcode.
+earlier access point from which its pictures decode correctly. If H.264 keyframes give no such point, the whole track is
+decoded, and seams are compared as in a transcode.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from ..plan.cuts import usual_segment_s
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING, TrackIndex
 
-MOVES_MOST: Final = 3  # how many steps back to search for a safe entry, which is 7 access points
+MOVES_MOST: Final = 3  # the most steps back in the search for a safe entry; together the steps pass 7 access points
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how many steps back decoding a segment must start for correct pictures; None for too many."""
+    """Return by how many steps decoding must start before a segment for correct pictures; None if that is too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0
@@ -99,7 +99,7 @@ class _Wanted(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The stills of one range, which starts with ``group``, or inside that group if it is split."""
+    """The stills of one range, which starts with ``group``, or inside that group if the group is split."""
 
     group: int
     is_split: bool

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 WHICH: Final = "Which pictures"
-STILLS_MOST: Final = 100_000  # the most stills; enough for 14 per second of a film of two hours
+STILLS_MOST: Final = 100_000  # the most stills; enough for 14 stills per second in a film of two hours
 SHEET_WIDTH: Final = 160  # the default width of a still on a sheet
 QUALITY: Final = 90
 _SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
@@ -49,7 +49,7 @@ class _Which(Part):
         Field(
             ge=1,
             le=100,
-            description="How much a picture must differ from the previous one to begin a scene, 1 to 100: "
+            description="How much a picture must differ from the previous picture to begin a scene, 1 to 100: "
             "docs/stills.md.",
         ),
         Option("--scene-threshold", WHICH, metavar="PERCENT"),

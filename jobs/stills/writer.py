@@ -53,7 +53,7 @@ class Still:
     number: int  # from 1
     moment: Moment
     ticks: int  # the PTS of the still's picture
-    file: str  # the still's own file, or that of its sheet
+    file: str  # the file of the still or of its sheet
     tile: Tile | None  # the still's position on a sheet
 
 
@@ -135,10 +135,10 @@ class StillsWriter:
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
             message = f"{len(self.moments)} stills were planned, but {len(self.stills)} were taken"
-            raise ProofFailed(message, "Please report it with the input.")
+            raise ProofFailed(message, "Please report this error together with the input.")
         if not self.stills:
             message = f"no picture of {self.plan.spec.source} decodes at the time of any still"
-            raise InputUnreadable(message, "It may be damaged; get a complete copy.")
+            raise InputUnreadable(message, "The source may be damaged; get a complete copy.")
         if self._sheets is not None:
             self._sheets.finish()
         plan = self.plan
@@ -158,7 +158,7 @@ class StillsWriter:
         if not self.missing:
             return []
         stills = counted(len(self.missing), "still")
-        return [f"{stills} left out, the first is number {self.missing[0]}: no picture decodes at or before it"]
+        return [f"{stills} left out, the first is number {self.missing[0]}: no picture decodes at or before its time"]
 
     def _facts(self) -> dict[str, Any]:
         plan = self.plan
@@ -182,7 +182,7 @@ class StillsWriter:
             name = self._name(f"{number:05}")
             self._write_picture(name, picture.data.tobytes(), self.size)
             return Still(number, moment, picture.ticks, name, None)
-        # A copy, because a view would keep the whole result in memory.
+        # This is a copy, because a view would keep the whole result in memory.
         tile = self._sheets.add(picture.data.reshape(height, width, 3).copy())
         return Still(number, moment, picture.ticks, self._name(f"sheet-{tile.sheet:05}"), tile)
 
@@ -245,7 +245,7 @@ def listing(
 def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
     """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
 
-    The still before a missing one covers its time. Cues shorter than a millisecond are left out.
+    If a still is missing, the still before it covers its time. Cues shorter than a millisecond are left out.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [

@@ -1,4 +1,4 @@
-"""Checks audio: copies packet by packet, and all tracks by what is heard, when, and from which speaker."""
+"""Checks audio: the packets of copies, and the sound, times and speakers of all tracks."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ LAG_S = 0.05  # the largest lag at which sounds are compared
 LIKENESS = 0.4  # the minimum correlation of two encodings of the same sound
 _PERIODIC = 0.9  # correlation peaks this close to the best peak count as equal
 _SILENCE = 1e-3  # RMS below which a window is silent
-_QUIET_PART = 1 / 20  # speakers below this fraction of the loudest one are not compared, because codecs spread noise
+_QUIET_PART = 1 / 20  # speakers below this fraction of the loudest are not compared, because codecs spread noise
 _LEVEL_TIMES = 2  # the largest allowed factor between a speaker's levels: 6 dB
 _OPUS_HZ = 48_000
 _AAC_FRAME_SAMPLES = 1024
@@ -122,10 +122,7 @@ def _matched_times(
 
 
 def _time_of(track: SoundTrack, byte: int) -> Fraction | None:
-    """Return when a byte of a track is heard.
-
-    Only in PCM does a byte inside a packet have a time; otherwise return None.
-    """
+    """Return when a byte of a track is heard; None for a byte inside a packet, unless the track is PCM."""
     place = bisect_right(track.begins, byte) - 1
     time_s, inside = (track.heard_s[place], byte - track.begins[place]) if place >= 0 else (None, 0)
     if time_s is None or (inside and not track.bytes_a_second):
@@ -154,7 +151,7 @@ def find_run(
 ) -> int | None:
     """Return the place in ``whole`` where the packets of ``part`` start; None if there is no such place.
 
-    Silence repeats, so there may be several. The one nearest in time to ``begin_s`` is returned.
+    Silence repeats, so there may be several places. The place nearest in time to ``begin_s`` is returned.
     """
     starts = [place for place, value in enumerate(whole) if part and value == part[0]]
     if begin_s is not None:
@@ -187,7 +184,7 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
 def _check_heard(
     name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
 ) -> Iterator[Check]:
-    """Compare the decoded sound of both files. For a copy, the packets already prove the end."""
+    """Compare the decoded sound of both files. For a copy, the packets already prove when the sound ends."""
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]

@@ -163,8 +163,8 @@ def check_crop(
 ) -> list[Check]:
     """Check that the source's crop (``wanted``) stays hidden; ``found`` is the output's crop.
 
-    ``kept`` is the kept part of each source picture according to the report (left, top, width, height), None for all of
-    it. ``shapes`` are the aspect ratios of the source's visible part and of the output's pictures.
+    ``kept`` is the kept part of each source picture according to the report (left, top, width, height), None for the
+    whole picture. ``shapes`` are the aspect ratios of the source's visible part and of the output's pictures.
     """
     if not wanted and not found:
         return []

@@ -69,7 +69,7 @@ def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
 def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
     """Decode a track, with a window of ``WINDOW_S`` at each of ``starts``, in seconds after the first picture.
 
-    Frames that start at ``end_s``, where a part ends, or later are left out of windows.
+    Frames that start at or after ``end_s``, the end of a part, are left out of windows.
     """
     heard = Heard([{} for _ in starts])
 
@@ -97,7 +97,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
 
 
 def _names(frame: AudioFrame) -> tuple[str, ...]:
-    """Return the names of a frame's speakers: its own, or else those of the standard layout, or else numbers."""
+    """Return the names of a frame's speakers: those stated, otherwise those of the standard layout, or numbers."""
     names = tuple(channel.name for channel in frame.layout.channels)
     if len(set(names)) == len(names) and not _UNNAMED & set(names):
         return names
@@ -118,7 +118,7 @@ def _channels(frame: AudioFrame) -> _Sound:
 
 
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
-    """Resample ``samples``, which start ``offset_s`` after the window, into the window."""
+    """Resample ``samples``, which start ``offset_s`` after the start of the window, into the window."""
     first = max(0, int(np.ceil(offset_s * GRID_HZ)))
     last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
@@ -158,7 +158,7 @@ def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) 
 def speakers_that_differ(
     was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
 ) -> list[str]:
-    """Return the speakers whose level differs from ``gain`` times the old one by more than a factor of ``times``.
+    """Return the speakers whose level differs from ``gain`` times the old level by more than a factor of ``times``.
 
     Levels below ``least`` are ignored. Mono may move from the centre to left and right.
     """

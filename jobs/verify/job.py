@@ -82,7 +82,7 @@ class _Compared:
     damaged_packets: int = 0
     output_damaged_packets: int = 0
     facts: tuple[Facts, Facts] | None = None  # of source and output
-    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, which is also the output's
+    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, and of the output's pictures
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
         """Read the facts of both tracks from their first pictures."""
@@ -97,7 +97,7 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files; a file that has ended has None.
+        """Take frame ``number`` of both files; a file that has ended gives None.
 
         ``time_s`` is the source's time, if known.
         """
@@ -138,7 +138,7 @@ def verify(
             it.
         audio_tracks: the audio tracks that the output should have, from 0; None means all.
         start_s: start of the requested part, in seconds after the first visible frame.
-        end_s: end of the requested part, not included, in the same seconds.
+        end_s: end of the requested part (not included), in seconds after the same frame.
         report: path of the transcode's report. Differences that a warning in it declares are not failures. The steps in
             it are applied before pictures are compared (docs/filters.md). The part and video track in it are the
             defaults.
@@ -239,7 +239,7 @@ def _read_report(report: str) -> Report:
 
 
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
-    """Return the duration of the picture at place ``last``, the last one of a part; None if it is not stated.
+    """Return the duration of the picture at place ``last``, the last picture of a part; None if it is not stated.
 
     The part ends at ``end_s``, None for the source's end. ``stated_s`` is the duration of the source's last picture.
     """
@@ -250,12 +250,12 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
         return following_s if left_s is None else min(following_s, left_s)
     promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
     if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
-        return left_s  # later pictures do not decode, so this one stays on screen
+        return left_s  # later pictures do not decode, so this picture stays on screen
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
-    """Return the requested part, at its own times or a fixed rate. This decodes the source once more.
+    """Return the requested part, at its own times or at a fixed rate. This decodes the source once more.
 
     For a whole track, return None unless burnt-in subtitles make pictures depend on their times.
     """
@@ -297,7 +297,7 @@ def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, Compare
 
 
 def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
-    # Cropped, turned or retimed pictures are never identical to the source's.
+    # Cropped, turned or retimed pictures are never identical to the source's pictures.
     comparison = PictureComparison(identical=pair.steps is None and pair.fps is None)
     compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:

@@ -41,7 +41,7 @@ _SHAPE_NEAR = Fraction(1, 50)
 _LEFT = 1
 _SKEW = 1 / 1000
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
-_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits per value, and HEVC steps of 1/50000
+_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits per value, and HEVC keeps steps of 1/50000
 _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
@@ -54,7 +54,7 @@ _MP4_TAGS = frozenset(
     {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
     | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
 )
-# These languages have two codes in ISO 639-2, of which containers keep one.
+# These languages have two codes in ISO 639-2; containers keep one of the two.
 _CODES = (
     "bod:tib ces:cze cym:wel deu:ger ell:gre eus:baq fas:per fra:fre hye:arm isl:ice kat:geo mkd:mac mri:mao msa:may "
     "mya:bur nld:dut ron:rum slk:slo sqi:alb zho:chi"
@@ -79,7 +79,10 @@ class Facts:
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
-    """Return a track's properties. ``first_frame`` is the first picture of the part, ``earliest`` that of the track."""
+    """Return a track's properties.
+
+    ``first_frame`` is the first picture of the part, ``earliest`` the first picture of the track.
+    """
     of_stream = side_data(stream)
     stated = describe_video(stream, first_frame)
     return Facts(
@@ -91,13 +94,13 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format, with the properties of ``frame`` where they differ from the track's first picture."""
+    """Return a track's format, with the properties of ``frame`` that differ from those of the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
     samples = stated.sample_aspect_ratio if own.samples == first.samples else own.samples
     of_frame, kept = _frame_hdr(frame), _frame_hdr(earliest)
-    # FFmpeg's decoders also attach HDR values to later pictures, even of a new sequence without them.
+    # FFmpeg's decoders also attach HDR values to later pictures, even if a new sequence has no HDR values.
     unsaid = "transfer" in values and of_frame == kept
     hdr = HdrStatic() if unsaid else stated.hdr if of_frame == kept else of_frame
     return replace(stated, colour=replace(stated.colour, **values), sample_aspect_ratio=samples, hdr=hdr)
@@ -217,7 +220,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 
 def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
-    """Compare a value of the first picture. If pictures change, the output may state the value of any of them."""
+    """Compare a value of the first picture. If pictures change, the output may state the value of any picture."""
     # Matrix 0 is the identity of RGB, not a reserved value.
     unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
     seen = alignment.seen.get(name, ())
@@ -276,13 +279,13 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Return the HDR values of the bitstream only; FFmpeg would add those of the container."""
+    """Return the HDR values of the bitstream only; FFmpeg would add the container's values."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         with suppress(av.error.FFmpegError):
-            # A film with a single picture returns it only at the flush.
+            # If a film has a single picture, the decoder returns it only when flushed.
             for packet in chain(only(container, stream), [None]):
                 bare = None
                 if packet is not None:
@@ -312,7 +315,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         tag, kept = tags.get(label, ("", ""))
-        # A code of three letters can replace one of two letters, but not a region or a script.
+        # A code of three letters can replace a code of two letters, but not a region or a script.
         held = tag.lower() == kept.lower() or "-" not in tag
         same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())

@@ -1,7 +1,7 @@
 """Checks the properties of every picture.
 
 A picture that differs from the source's first picture must have been converted: its samples must match the converted
-source picture better than the unconverted one.
+source picture better than the unconverted picture.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ _EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose byte
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
-"""H.273 values that mean "not stated". Matrix 0 is RGB's."""
+"""H.273 values that mean "not stated". For the matrix, 0 is left out, because it is the matrix of RGB."""
 _LIMITED = 1
 # the properties that the scaler converts, by PyAV's names
 _CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
@@ -41,7 +41,7 @@ _EVIDENCE: Final = 1.0  # the least mean squared difference, in 8-bit steps, tha
 _SHOWN: Final = 8  # the most pictures that a check lists
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
-"""Makes the expected output picture from a source picture, in the format of comparison."""
+"""Makes the expected output picture from a source picture, in the format in which pictures are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Side:
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture of each
     # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
-    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None without fields
+    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None for no fields
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
         tags, carried = PictureTags.of(frame), frame_side_data(frame)
@@ -92,7 +92,7 @@ class _Side:
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
-        """Return a colour value of a picture: that of the file, unless the picture differs from the first one."""
+        """Return a colour value of a picture: the file's value, unless the picture differs from the first picture."""
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)
@@ -186,7 +186,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return the source picture between black bars; its aspect ratio is ``wider`` times the output's."""
+        """Return the source picture between black bars; its aspect ratio is that of the output times ``wider``."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
@@ -242,7 +242,7 @@ def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -
 
 
 def _alike(name: str, before: int, after: int) -> bool:
-    """Return whether two values mean the same, or one is not stated; an unstated range is limited range."""
+    """Return whether two values mean the same, or one value is not stated; an unstated range is limited range."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
     same = before == after or bool({before, after} & UNSTATED[name])

@@ -23,7 +23,7 @@ from .verdict import Check, PictureNumbers, check
 
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
-MOVED = 16.0  # a tile has changed between two source frames from this mean squared difference on (8-bit steps)
+MOVED = 16.0  # a tile has changed if the mean squared difference of two source frames is at least this (8-bit steps)
 # a neighbour matches clearly better if its squared error is below this fraction of the expected frame's
 CLEARLY = 0.4
 FAITHFULLY = 1 / 6
@@ -158,7 +158,7 @@ class PictureComparison:
         self._place(_Held(number, sides[0], sides[1], deinterlaced))
 
     def finish(self) -> None:
-        """Judge the last frames. Call once, after the last ``add``."""
+        """Judge the last frames. Call this once, after the last ``add``."""
         held = list(self._held)
         for place in range(max(0, len(held) - NEIGHBOURS), len(held)):
             self._judge(held, place)
@@ -180,7 +180,7 @@ class PictureComparison:
         near = [
             other
             for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
-            # Frames of another size were averaged down differently.
+            # Frames of another size were averaged in other blocks.
             if other is not own and view in other.source and other.source[view].shape == output.shape == source.shape
         ]
         mine = _tile_errors(output, source)
@@ -229,7 +229,7 @@ class PictureComparison:
 
 
 def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
-    """Return whether two pictures have the same size, format (yuvj420p is yuv420p) and samples."""
+    """Return whether two pictures have the same size, format (yuvj420p counts as yuv420p) and samples."""
     layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
     planar = len(output.planes) == len(output.format.components)
     return planar and layouts[0] == layouts[1] and all(map(np.array_equal, plane_bytes(source), plane_bytes(output)))
@@ -262,7 +262,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in this size and format, with the output's range and, unless ``keeps_matrix``, its matrix."""
+    """Return the frame in this size and format, with the output's range, and its matrix unless ``keeps_matrix``."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range

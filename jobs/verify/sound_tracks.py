@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-# the program config element: its number, where its mixdowns begin, and its most bytes
+# the program config element: its number, the bit at which its mixdowns begin, and its largest size in bytes
 _PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64
 
 ALLOWED_LU = 1  # the wider tolerance of EBU R 128; FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
@@ -55,7 +55,7 @@ class SoundTrack:
     begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0
     digest: str = ""  # the digest of the whole payload
-    first_sample_s: Fraction | None = None  # when the first sample is heard that players do not skip
+    first_sample_s: Fraction | None = None  # when the first sample that players do not skip is heard
 
 
 def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[SoundTrack]:
@@ -67,7 +67,7 @@ def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> lis
         digests = {index: hashlib.sha256() for index in tracks}
         for packet in _readable(container, [streams[number] for number in numbers]):
             track, payload = tracks[packet.stream.index], bytes(packet)
-            if track.codec == "aac":  # a container may store the ADTS header and the layout elsewhere
+            if track.codec == "aac":  # containers may store the ADTS header and the layout outside packets
                 payload = _without_layout(_without_header(payload))
             base = Fraction(packet.time_base or 1)
             track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
@@ -149,7 +149,7 @@ def frame_start_s(frame: AudioFrame) -> Fraction:
 
 
 def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample, decodable or not, is heard, on the file's clock; None without times."""
+    """Return when a track's first sample, decodable or not, is heard, on the file's clock; None if it has no time."""
     damaged_s: list[Fraction] = []
 
     def failed(packet: "Packet[AudioStream] | None") -> None:

@@ -38,7 +38,7 @@ class Stepwise:
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
     def picture(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
-        """Return the picture that ``output`` should show, in the format of comparison.
+        """Return the picture that ``output`` should show, in the format in which pictures are compared.
 
         ``time_s`` is the source's time, which subtitles need.
         """
@@ -96,7 +96,7 @@ class Stepwise:
 
 
 def stepwise(source: str, report: Report | None) -> Stepwise | None:
-    """Return the steps that a job's report states; None if it states none."""
+    """Return the steps that a job's report states; None if there are none."""
     if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
@@ -114,7 +114,7 @@ def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepw
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:
-    """Return a planar picture after FFmpeg's ``bilateral``, a filter that is trusted here."""
+    """Return a planar picture after FFmpeg's ``bilateral``; ``verify`` has no second implementation of this filter."""
     graph = av.filter.Graph()
     graph.threads = 1
     picture = {"video_size": f"{frame.width}x{frame.height}", "pix_fmt": frame.format.name, "time_base": "1/1"}
@@ -148,7 +148,7 @@ def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], out
 
 
 def turned(plane: _Plane, turn: tuple[int, int, int, int]) -> _Plane:
-    """Return a plane turned: ``turn`` is a, b, c, d of a display matrix."""
+    """Return a turned plane; ``turn`` holds a, b, c and d of a display matrix."""
     a, b, c, d = turn
     if a == 0:
         plane, a, d = plane.T, c, b

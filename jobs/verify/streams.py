@@ -27,7 +27,7 @@ class Alignment:
     source_zero_s: Fraction  # the time of the first compared frame, on each container's own clock
     output_zero_s: Fraction
     tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None for all
-    part_s: Fraction | None  # the time from the first frame of the requested part to the last; None for the whole track
+    part_s: Fraction | None  # the time from the first to the last frame of the requested part; None for the whole track
     muxer: str  # FFmpeg's name of the output's demuxer
     dropped: frozenset[int] = frozenset()  # the source's streams that the report says are dropped
     encoded: frozenset[int] = frozenset()  # the source's streams that the report says are encoded

@@ -96,7 +96,7 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 
 def plain_text(codec: str, payload: bytes) -> str:
-    """Return a cue's text without the markup of its format, to compare it with another format."""
+    """Return a cue's text without the markup of its format, for comparing it with a cue in another format."""
     if codec == "mov_text":
         # The payload is a 16-bit length, the text, and then boxes with styles (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
@@ -129,7 +129,7 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
     before = _chapters(left, alignment.source_zero_s)
     after = _chapters(right, alignment.output_zero_s)
     if alignment.output_is_isobmff:
-        # mp4 chapters are contiguous, so a chapter without a title fills the gap between two others.
+        # mp4 chapters are contiguous, so a chapter without a title fills the gap between two chapters.
         starts = [begin_s for begin_s, _, _ in before]
         after = [each for each in after if each[1] or any(abs(each[0] - begin_s) <= TIME_S for begin_s in starts)]
     nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""

@@ -10,14 +10,14 @@ from ..report.report import ShownName, Warning_
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise about the output, and whether it held."""
+    """A statement about the output, and whether it is true."""
 
     name: str
     passed: bool | None  # None if the check does not apply; then ``detail`` says why
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None  # the report's warning that declares this failure; the check then is not ``failed``
+    declared: str | None = None  # the warning that declares this failure, if any; the check is then not ``failed``
 
     @property
     def failed(self) -> bool:
@@ -60,7 +60,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     output: ShownName
     source_frames: int
     output_frames: int
-    repaired: dict[str, int]  # repairs of the source's times: resets, missing, disordered, repeated
+    repaired: dict[str, int]  # the number of repairs of the source's times, by kind
     damaged_packets: int
     pictures: PictureNumbers | None
     checks: tuple[Check, ...]
@@ -131,7 +131,7 @@ def not_applicable(name: str, reason: str) -> Check:
 
 
 def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
-    """Mark the failed checks that a warning in the report names."""
+    """Mark as declared the failed checks that a warning in the report names."""
     marked = []
     for one in checks:
         named = next((warning for warning in warnings if one.passed is False and warning.explains(one.name)), None)

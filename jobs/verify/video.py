@@ -29,7 +29,7 @@ _PICTURE_BUFFER = 16
 
 
 class OutputPacket(NamedTuple):
-    """A packet of the output's video track. Times are in ticks, or None if the container states none."""
+    """A packet of the output's video track. Times are in ticks, or None if the container states no times."""
 
     pts: int | None
     dts: int | None
@@ -101,7 +101,7 @@ def _check_clock(packets: Sequence[OutputPacket]) -> Check:
 def check_times(
     expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
 ) -> list[Check]:
-    """Check that every frame has its presentation time after the first, and that times increase."""
+    """Check that every frame is shown at its time after the first frame, and that times increase."""
     if not scan.timed:
         reason = "a raw bitstream states no times"
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
@@ -116,7 +116,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
     exact = (expected_base / base).denominator == 1
     unit = expected_base * base / (expected_base.numerator * base.numerator)  # divides both bases
     by, to = int(expected_base / unit), int(base / unit)
-    # Coarser ticks round both the first frame's time and this one, together by one tick at most.
+    # Coarser ticks round both the first frame's time and this frame's time, together by one tick at most.
     allowed = 0 if exact else to
     worst, worst_frame, wrong = 0, 0, 0
     for number, (want, have) in enumerate(zip(expected, found, strict=False)):
@@ -152,7 +152,7 @@ def _reach(scan: OutputScan) -> int:
 
 
 def check_access(output: str, scan: OutputScan, digests: Mapping[int, int]) -> Check:
-    """Check that decoding from keyframes gives the pictures of the sequential decode: ``digests`` by frame."""
+    """Check that decoding from keyframes gives the pictures of the sequential decode; ``digests`` has their digests."""
     points, broken = scan.access_points(), []
     for frame, packet in points.items():
         starts = range(frame, frame + _reach(scan) + 1)

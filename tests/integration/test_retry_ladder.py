@@ -46,7 +46,7 @@ def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path, tmp_
     assert len(report.segments) == SEGMENTS
     assert [(each.attempt, each.step, each.fault) for each in report.segments[0].failures] == [
         (1, "beside other work", "suspect"),
-        (2, "in a process of its own", "guilty"),
+        (2, "in a separate process", "guilty"),
     ]
     assert report.segments[0].failures[1].cause == "DeviceLost: CUDA error 999 again"
     assert [each.fault for each in report.segments[1].failures] == ["suspect"]
@@ -83,6 +83,6 @@ def test_evidence_that_cannot_be_saved_hides_no_error(clip: Path, tmp_path: Path
         ("segment 0", attempt): ProcessKilled("signal 11") for attempt in (1, 2)
     }
     (tmp_path / "kept").write_text("a file")
-    with pytest.raises(SegmentFailed, match="Its packets were not saved: ") as caught:
+    with pytest.raises(SegmentFailed, match="The segment's packets were not saved: ") as caught:
         transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(tmp_path / "kept"))
     assert caught.value.segment == 0

@@ -48,7 +48,7 @@ class Intake:
         _check_text(output)
         if joined(self._batch.output, output) in self._own:
             message = f"{listed.source} would replace the batch's own database"
-            raise UsageError(message, "Choose another --database, or leave it out.")
+            raise UsageError(message, "Choose another --database, or leave this input out.")
         return ListedEntry(
             output=output,
             source=listed.source,
@@ -74,8 +74,8 @@ class Intake:
             check_relative(listed.row.output, "the output")
             return below_root(listed.row.output, listed.row.output)
         if ".." in listed.name.path.split("/"):
-            message = f"{listed.source} has a part .. in its name, so its output would be elsewhere"
-            raise UsageError(message, "Rename it, or leave it out and name its output in a list.")
+            message = f"{listed.source} has a part .. in its path, so its output would be outside the output folder"
+            raise UsageError(message, "Rename the file, or leave it out and name its output in a list.")
         return self._template.output(listed.name)
 
 
@@ -93,4 +93,4 @@ def _check_text(name: str) -> None:
         message = f"the name {encoded.decode()!r} is UTF-8, but this program's locale is not"
         raise UsageError(message, "Set a UTF-8 locale, such as LC_ALL=C.UTF-8, and do not set PYTHONUTF8=0.")
     message = f"the name {name!r} is not UTF-8, which the batch's database requires"
-    raise UsageError(message, "Rename it, or move it elsewhere.")
+    raise UsageError(message, "Rename the file, or move it elsewhere.")

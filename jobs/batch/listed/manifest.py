@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 class ManifestFormat(Enum):
-    """The format of a list; the values are its extensions."""
+    """The format of a list of inputs; the values are file extensions."""
 
     CSV = ".csv"
     JSONL = ".jsonl"
@@ -81,7 +81,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
             _check_key(key, f"{name}:1")
         if SOURCE not in header or len(set(header)) < len(header):
             raise UsageError(
-                f"{name}:1: the header needs one column named {SOURCE}, and each other column once",
+                f"{name}:1: the header needs one column named {SOURCE}, and no column twice",
                 "Write for example source,quality,scale.",
             )
         for cells in reader:

@@ -32,8 +32,8 @@ VIDEO_SUFFIXES: Final = frozenset(
 _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
-"""Steps in a path. They have no meaning in an object's key, so they do not count as hidden names there."""
-#: Credentials at the beginning of an address, which do not count as part of its name
+"""The steps ``.`` and ``..`` of a path, which are not hidden names. In an object's key they have no special meaning."""
+#: Credentials at the beginning of an address; an output's name leaves them out
 _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 
@@ -73,7 +73,7 @@ def _list_one(place: str, stdin: TextIO) -> Iterator[Listed]:
     elif _MAGIC.intersection(place):
         yield from _pattern(split_protocol(place)[1])
     else:
-        raise InputNotFound(f"there is nothing at {place}", "Check the path; quote a pattern.")
+        raise InputNotFound(f"there is nothing at {place}", "Check the path; put a pattern into quotes.")
 
 
 def _list_or_file(path: Path) -> Iterator[Listed]:
@@ -96,7 +96,7 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 
 
 def _named(row: ManifestRow, here: str) -> Listed:
-    """Return an input that was named directly, relative to the current folder, ``here``, unless its path is absolute.
+    """Return an input that was named directly; a relative path starts at the current folder, ``here``.
 
     ``Path`` is not used: it would take three times as long, and lists are long.
     """
@@ -187,7 +187,7 @@ def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry is a file or a dangling link; the try of a dangling link reports the missing file."""
+    """Return whether an entry is a file or a dangling link; for a dangling link, the try reports the missing file."""
     try:
         return entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists())
     except OSError:  # a link that leads to itself

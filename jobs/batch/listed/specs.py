@@ -11,10 +11,10 @@ from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
 from .manifest import override_fields
 
-_NOTHING: Final = "-"  #: A placeholder for input and output where only the options matter
+_NOTHING: Final = "-"  #: A placeholder for input and output when only the options matter
 _BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
 """Options that can change without making an output outdated."""
-_DIFFERENT_KEPT: Final = 4096  #: How many specs are cached; a list with more different overrides takes longer
+_DIFFERENT_KEPT: Final = 4096  #: How many specs are cached; a list with more distinct overrides takes longer
 
 
 class EntrySpecs:

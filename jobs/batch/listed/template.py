@@ -11,7 +11,7 @@ from ...carry.containers import EXTENSIONS
 FIELDS: Final = ("dir", "stem", "ext")
 _OTHERWISE: Final = "mp4"
 _KNOWN: Final = "it may have {dir}, {stem} and {ext}"
-_HOW: Final = "Write for example {dir}/{stem}.{ext}; a brace itself is doubled: {{."
+_HOW: Final = "Write for example {dir}/{stem}.{ext}; write {{ for a brace."
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class InputName:
 
     folder: str  #: relative, with slashes; "" for the root itself
     stem: str
-    suffix: str  #: with the dot; "" without an extension
+    suffix: str  #: with the dot; "" if there is no extension
 
     @classmethod
     def of(cls, path: str) -> Self:
@@ -51,7 +51,7 @@ class Template:
     def parse(cls, text: str) -> Self:
         """Return the template.
 
-        Raises UsageError: it has an unbalanced brace or unknown field, or names all outputs alike.
+        Raises UsageError: ``text`` has an unbalanced brace or unknown field, or names all outputs alike.
         """
         try:
             fields = [each for _, *each in Formatter().parse(text) if each[0] is not None]

@@ -261,7 +261,7 @@ class BatchDatabase:
     def _there(self) -> sqlite3.Connection:
         """Return the connection; restore the file first if it was removed.
 
-        Raises StorageFailed: it was closed or replaced.
+        Raises StorageFailed: the database was closed, or the file was replaced.
         """
         if self._connection is None:
             raise StorageFailed(f"{self.path} is closed", "Run the batch again: it continues where it stopped.")
@@ -293,7 +293,9 @@ class BatchDatabase:
             self._made = Made(files_of(self.path)[0], tuple(missing))
             return
         if not self.path.is_file():
-            raise OutputUnwritable(f"{self.path} is not a file", "Remove it, or choose another --database.")
+            raise OutputUnwritable(
+                f"{self.path} is not a file", "Remove what is at this path, or choose another --database."
+            )
         application_of(self.path)
 
     def _create(self, connection: sqlite3.Connection) -> None:
@@ -311,7 +313,7 @@ class BatchDatabase:
             raise not_a_batchs(self.path)
         if version != schema.SCHEMA_VERSION:
             message = f"{self.path} has schema {version}; this version of codecfleet has {schema.SCHEMA_VERSION}"
-            raise UsageError(message, "Use the version that made it, or choose another --database.")
+            raise UsageError(message, "Use the version that made the database, or choose another --database.")
         (root,) = connection.execute("SELECT value FROM batch WHERE name = 'root'").fetchone()
         if root != self._root:
             raise UsageError(f"{self.path} belongs to the batch that writes to {root}", "Choose another --database.")

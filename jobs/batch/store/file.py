@@ -11,7 +11,9 @@ from . import schema
 _AGAIN: Final = "then run the same command again."
 _CHECK_DISK: Final = f"Check the disk and the space left on it, {_AGAIN}"
 _CHECK_PERMISSIONS: Final = f"Check the permissions of the file and its folder, {_AGAIN}"
-_DAMAGED: Final = "Restore it from a copy; or move it away and use --overwrite, which processes all files again."
+_DAMAGED: Final = (
+    "Restore the database from a copy; or move it away and use --overwrite, which processes all files again."
+)
 _LOCKED: Final = f"Close the program that holds its lock, {_AGAIN}"
 _WHAT_NEXT: Final = {
     sqlite3.SQLITE_FULL: f"Free some space, {_AGAIN}",
@@ -24,7 +26,7 @@ _WHAT_NEXT: Final = {
     sqlite3.SQLITE_NOTADB: _DAMAGED,
 }
 _PRIMARY: Final = 0xFF
-"""The part of SQLite's extended result codes that is the primary code (sqlite.org/rescode.html)."""
+"""The bits of SQLite's extended result codes that hold the primary code (sqlite.org/rescode.html)."""
 
 
 class Made(NamedTuple):
@@ -37,12 +39,13 @@ class Made(NamedTuple):
 def application_of(path: Path) -> int | None:
     """Return the application id of a batch's database, or None for an empty file.
 
-    If the database has no log, it is read without creating files beside it.
+    A database without a log is read without creating files beside it.
 
     Raises UsageError: the file belongs to another program.
     """
-    # Read-only, so that another program's log is not merged into its file. A log may hold all tables, and can be read
-    # consistently only under SQLite's locks. Without a log no locks are taken, because they create files.
+    # The file is opened read-only, so that another program's log is not merged into its database. A log may hold all
+    # tables, and can be read consistently only under SQLite's locks. Without a log no locks are taken, because they
+    # create files.
     how = "mode=ro" if _has_log(path) else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
         if (found := application_in(connection)) not in (None, schema.APPLICATION_ID):
@@ -51,7 +54,7 @@ def application_of(path: Path) -> int | None:
 
 
 Files: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
-"""The identities of a database and its log: the device and inode of each, or None if it is missing."""
+"""The identities of a database and its log: the device and inode of each, or None for a missing file."""
 
 
 def files_of(path: Path) -> Files:
@@ -60,7 +63,10 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write a database whose files were removed to a new file, through the open connection, which is then closed."""
+    """If a database's files were removed, write the database to a new file.
+
+    The open connection is used for that, and then closed.
+    """
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -69,7 +75,7 @@ def put_back(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(part)) as new:
         connection.backup(new)
     connection.close()
-    # A leftover log belongs to the removed file; SQLite would apply it to the new one.
+    # A leftover log belongs to the removed file; SQLite would apply it to the new file.
     for left in (_log_of(path), file.with_name(f"{file.name}-shm")):
         left.unlink(missing_ok=True)
     part.replace(file)
@@ -117,7 +123,7 @@ def application_in(connection: sqlite3.Connection) -> int | None:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open a batch's database for reading.
 
-    The mode is not ``ro``, because then the last reader cannot remove the log.
+    The mode is not ``ro``, which would keep the last reader from removing the log.
     """
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
     connection.execute("PRAGMA query_only = ON")

@@ -1,4 +1,7 @@
-"""Writes changes of entries into the database. Changes that come during a transaction share the next one."""
+"""Writes changes of entries into the database.
+
+Changes that come during a transaction are written together in the next one.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from .schema import Change
 
 
 class BatchLedger:
-    """Passes a batch's changes to ``write``, in a thread. For one event loop."""
+    """Passes a batch's changes to ``write``, in a thread. Use it in only one event loop."""
 
     def __init__(self, write: Callable[[list[Change]], object]) -> None:
         self._write = write
@@ -19,7 +22,7 @@ class BatchLedger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
-        """Write a change, and return when it is on the disk. A change is written even if the call is cancelled.
+        """Write a change, and return once the change is on the disk. A change is written even if the call is cancelled.
 
         Raises the errors of ``BatchDatabase.write``.
         """

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from ....errors import OutputInUse
 
-SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever a column changes its meaning
+SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever the meaning of a column changes
 APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
 TABLES: Final = """
@@ -75,7 +75,7 @@ CREATE TEMP TABLE listed (
     copy TEXT
 );
 """
-"""A new run's list, until it has been checked."""
+"""The list of a new run, kept here until it has been checked."""
 
 
 class EntryAction(Enum):
@@ -172,7 +172,10 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again. With ``in_flight``, the try was stopped and may have published."""
+    """A try ended, and the entry waits again.
+
+    With ``in_flight``, the try was stopped and may have published its output.
+    """
 
     entry: int
     tries: int

@@ -7,7 +7,7 @@ from ....errors import FleetUnavailable, WorkError
 
 #: How many times a run tries an entry that fails through no fault of the input; jobs also retry segments
 TRIES: Final = 2
-#: This many of these failures in a row end the batch, because the next files would probably fail too
+#: The batch ends after this many failures in a row that no file caused: the next files would probably fail too
 FAULTS_IN_A_ROW: Final = 8
 
 
@@ -91,7 +91,7 @@ def after_error(error: BaseException, tries: int) -> EntryEvent:
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
     """Return the error that ends the batch, or None.
 
-    A batch ends without a fleet, or after too many failures in a row that were not a file's fault.
+    A batch ends if it has no fleet, or after too many failures in a row that were not a file's fault.
     """
     if isinstance(error, FleetUnavailable):
         return error
@@ -104,5 +104,5 @@ def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
 
 
 def exit_code_of(codes: set[int]) -> int:
-    """Return a batch's exit code, the worst of its failures: 5 (machine, store), else 4 (request), else 3 (input)."""
+    """Return a batch's exit code for its worst failure: 5 (machine, store), then 4 (request), then 3 (input)."""
     return max(codes, default=0)

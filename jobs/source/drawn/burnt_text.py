@@ -62,7 +62,7 @@ def ended(cues: Sequence[Cue]) -> Iterator[Cue]:
 
 
 def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]:
-    """Yield the lines on screen after each change. Of cues shown together, the earliest is at the bottom.
+    """Yield the lines on screen after each change. If cues are shown together, the earliest is at the bottom.
 
     Raises InputTooLarge: more than ``MOST_AT_ONCE`` cues at a time.
     """

@@ -1,4 +1,4 @@
-"""Reads the subtitle track to burn in once and in full, because any segment may need earlier cues."""
+"""Reads the whole subtitle track that is burnt in, once, because any segment may need earlier cues."""
 
 import hashlib
 import zlib
@@ -35,7 +35,7 @@ MOST_BYTES: Final = 128 << 20
 MOST_FONT_BYTES: Final = 64 << 20
 _OBJECT_BYTES: Final = 512  #: The memory that each subtitle takes in addition to its samples
 _FAST: Final = 1  #: zlib's level
-NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle that states no end ends
+NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that states no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class BurntTrack:
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
-    """Return the subtitle track with a number (from 0) or language; None without a request.
+    """Return the subtitle track with a number (from 0) or language; None if none is requested.
 
     Raises Unsupported: there is no such track, or it holds neither bitmaps nor plain text.
     """
@@ -66,7 +66,10 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
         raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
     if track.codec not in BITMAP_CODECS | TEXT_CODECS:
         message = f"{track.name} cannot be burnt in: it is neither bitmaps (PGS, DVB, VobSub) nor plain text (SubRip)"
-        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE) and a lossless codec; use its output.")
+        raise Unsupported(
+            message,
+            "Burn the subtitles in with FFmpeg (-vf subtitles=FILE) and a lossless codec, and use FFmpeg's output.",
+        )
     return track
 
 
@@ -107,7 +110,10 @@ class ReadText:
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and for text the font file. ``size`` is the canvas of bitmaps that state no canvas."""
+    """Read a whole track, and the font file if the track is text.
+
+    ``size`` is the canvas of bitmaps that state no canvas.
+    """
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -145,7 +151,10 @@ def _font_content(font: str) -> bytes:
 
 
 def font_sha256(font: str | None) -> str | None:
-    """Return the SHA-256 of a font file, or None without one. Raises InputError: the file cannot be read."""
+    """Return the SHA-256 of a font file; None if there is no font file.
+
+    Raises InputError: the file cannot be read.
+    """
     if font is None:
         return None
     return hashlib.sha256(_font_content(font)).hexdigest()
@@ -211,7 +220,7 @@ def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
         end_s = next_s if showing.end_s is None else min(showing.end_s, next_s)
         if showing.subtitle is None or showing.start_s >= end_s:
             continue
-        # DVB repeats a page, which is then no new subtitle.
+        # DVB repeats pages; a repeated page is no new subtitle.
         is_again = found and (found[-1].end_s, found[-1].content) == (showing.start_s, showing.subtitle.content)
         start_s = found.pop().start_s if is_again else showing.start_s
         found.append(replace(showing.subtitle, start_s=start_s, end_s=end_s))

@@ -59,7 +59,10 @@ class OverlayFile:
         return png_size(self.content, self.name)
 
     def samples(self) -> "NDArray[np.uint8]":
-        """Return (height, width, 4) of R, G, B and alpha in 8 bits. Raises InputUnreadable: damaged, or over 8 bits."""
+        """Return (height, width, 4) of R, G, B and alpha in 8 bits.
+
+        Raises InputUnreadable: the PNG is damaged, or has over 8 bits.
+        """
         return png_samples(self.content, self.name)
 
 
@@ -77,10 +80,10 @@ def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
         raise
     except Exception as error:  # fsspec's stores have no common base class of errors
         message = f"the {what} {name} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputUnreadable(message, f"Check the path of {flag}, and who may read it.") from error
+        raise InputUnreadable(message, f"Check the path of {flag}, and the permissions of the file.") from error
     if len(content) > most_bytes:
         message = f"the {what} {name} is larger than {most_bytes >> 20} MiB"
-        raise InputUnreadable(message, f"Use a smaller one with {flag}.")
+        raise InputUnreadable(message, f"Name a smaller file with {flag}.")
     return content
 
 

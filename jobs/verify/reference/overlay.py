@@ -42,10 +42,13 @@ class OverlayReference:
 
     @classmethod
     def of(cls, overlay: OverlayReport) -> Self:
-        """Read the picture. Raises InputError; UsageError: it has changed, or the report hides part of its address."""
+        """Read the picture.
+
+        Raises InputError; UsageError: the picture has changed, or the report hides part of its address.
+        """
         if "://" in overlay.picture and REDACTED in overlay.picture:
             message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
-            raise UsageError(message, "Download it, and write its path into the report, as overlay.picture.")
+            raise UsageError(message, "Download the picture, and write its path into the report as overlay.picture.")
         file = OverlayFile.read(overlay.picture)
         if file.sha256 != overlay.sha256:
             message = f"the overlay picture {overlay.picture} has changed since the report was written"
@@ -57,7 +60,10 @@ class OverlayReference:
         return self.file.samples() / 255
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the picture over them. Raises UsageError if it is partly outside."""
+        """Return planes of Y', Cb and Cr with the overlay picture drawn over them.
+
+        Raises UsageError if the picture is partly outside.
+        """
         (height, width), (x, y) = planes[0].shape, self.overlay.place
         if y + self._rgba.shape[0] > height or x + self._rgba.shape[1] > width:
             message = f"the report has an overlay that reaches outside the output's {width}x{height}"
@@ -88,7 +94,7 @@ class BurnReference:
         return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the subtitles shown at a time over them."""
+        """Return planes of Y', Cb and Cr, with the subtitles of a moment drawn over them."""
         at = (each for each in self.track.subtitles if each.start_s <= time_s < each.end_s)
         if (subtitle := next(at, None)) is None:
             return planes

@@ -44,14 +44,13 @@ class Timeline:
     """The presentation time of every frame of a track, in ticks of ``time_base``."""
 
     order: tuple[int, ...]  # the frames in presentation order, by their places in the decoder's output
-    times: tuple[int, ...]  # the times of these frames, repaired and strictly increasing
+    times: tuple[int, ...]  # the times of the frames in ``order``, repaired and strictly increasing
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
     resets: int = 0  # how many times the decoding clock was reset
     missing: int = 0  # frames without a PTS
     disordered: int = 0  # how many frames come after a frame that is shown later
     repeated: int = 0
-    # the zero from which a requested start and end count: the first time of a presented packet, even if it does not
-    # decode
+    # the time from which a requested start and end are counted: the first time of a presented packet, decodable or not
     zero: int = 0
     packets: tuple[int, ...] = ()  # the times of all presented packets, in order
     nominal: Fraction = Fraction(1)  # a frame's nominal duration
@@ -115,7 +114,10 @@ def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1)
 
 
 def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
-    """Apply rule R2: a frame without a time follows the previous one; frames before the first time end at that time."""
+    """Apply rule R2.
+
+    A frame without a time follows the previous frame; frames before the first time end at that time.
+    """
     first = next((place for place, time in enumerate(times) if time is not None), None)
     if first is None:
         return [round(place * nominal) for place in range(len(times))]
@@ -153,7 +155,7 @@ class SequentialDecode:
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
     pts: list[int | None] = field(default_factory=list)  # each frame's time as the decoder states it
-    stamps: list[int | None] = field(default_factory=list)  # these times, repaired by rule R1
+    stamps: list[int | None] = field(default_factory=list)  # the decoder's times, repaired by rule R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
     damaged_packets: int = 0
@@ -174,7 +176,7 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # A list instead of the number, because PyAV looks opaque values up by identity, and equal numbers may be
+            # This is a list instead of the number: PyAV looks opaque values up by identity, and equal numbers may be
             # one object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
@@ -304,11 +306,11 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as many times as it is shown
-    times: tuple[int, ...]  # the times of these frames, in ticks of ``time_base``
+    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, with repeats
+    times: tuple[int, ...]  # the times of the part's frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock
-    # the time from the part's first frame in the source to its last; None for the whole track
+    # the time from the part's first frame in the source to the part's last; None for the whole track
     length_s: Fraction | None
     begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the first frame of the part
     last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it

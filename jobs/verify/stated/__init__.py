@@ -1,1 +1,1 @@
-"""Reads a container's own boxes and elements, as a second opinion beside FFmpeg's."""
+"""Reads a container's own boxes and elements, independently of FFmpeg."""

@@ -1,4 +1,4 @@
-"""Reads what an mp4 or mov file states: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
+"""Reads what an mp4 or mov file states, by ISO/IEC 14496-12; ``fiel`` and ``clap`` by QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
 # the number of samples by which a header may differ: with reordering, FFmpeg's muxer counts one too many
 _NEAR_SAMPLES: Final = Fraction(3, 2)
-_NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; others may be damage
+_NEEDED: Final = (b"moov", b"moof", b"mdat")  # the film is incomplete if one of these is cut off; others may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
@@ -66,7 +66,7 @@ class _Samples:
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
     offsets: list[_Ticks] = field(default_factory=list)  # the time from each sample's decoding to its presentation
-    next_ticks: int = 0  # the start of the next fragment, unless the fragment states one
+    next_ticks: int = 0  # the start of the next fragment, unless the fragment states a start
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -88,7 +88,7 @@ class _Samples:
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
         if last < len(shown) - 1 and shown[last] == shown.max():
-            # The sample shown last is not decoded last, so its duration reaches to the next decoding time.
+            # The sample shown last is not decoded last, so its duration ends at the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
         by_edit = None if edited_s is None else edited_s - begin_s
@@ -103,7 +103,7 @@ class _Samples:
 
 
 def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fraction) -> Fraction:
-    """Return the duration of the last sample (docs/timeline.md); it is exact if it agrees with the edit list."""
+    """Return the duration of the last sample (docs/timeline.md); exact if it agrees with the edit list."""
     if by_edit is None:
         return by_samples[0]
     exact = next((each for each in by_samples if abs(each - by_edit) <= near_s), None)
@@ -128,7 +128,7 @@ class _Track:
     default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
-        """Return the end of the only non-empty edit, on the media's clock; None if there is none, or several."""
+        """Return the end of the only non-empty edit, on the media's clock; None unless there is exactly one."""
         shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
         if len(shown) != 1:
             return None
@@ -270,7 +270,7 @@ def _read_visual_entry(entry: memoryview, track: _Track) -> None:
 
 
 def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
-    """Return the crop of a clean aperture, whose offset goes from the picture's centre to that of the aperture."""
+    """Return the crop of a clean aperture, whose offset goes from the picture's centre to the aperture's centre."""
     if not all(values[1::2]):
         return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))

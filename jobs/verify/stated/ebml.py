@@ -96,7 +96,7 @@ class _Reading:
     _elements: int = 0
 
     def read(self, segment: _Element) -> int:
-        """Read the whole segment; return its stated end, or else the end of its last element."""
+        """Read the whole segment; return its stated end, or the end of its last element if no end is stated."""
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
@@ -187,7 +187,7 @@ def _children(file: FileBytes, element: _Element) -> list[tuple[int, bytes]]:
 
 
 def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and payload of each element in ``data``, up to one that reaches past the end."""
+    """Yield the number and payload of each element in ``data``, up to the first that reaches past the end."""
     place = 0
     while place < len(data):
         number, first = _variable(data, place, marked=True)

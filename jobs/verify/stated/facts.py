@@ -1,4 +1,4 @@
-"""The types for what any container states about itself and its tracks, and for the bytes of a file."""
+"""Types for the facts that a container states about itself and its tracks, and for the bytes of a file."""
 
 import os
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Spread:
     """The times of a track's samples, in seconds, according to the boxes or blocks."""
 
     samples: int  # their number
-    shortest_s: Fraction  # the shortest duration, without that of the sample decoded last; 0 if no duration is stated
+    shortest_s: Fraction  # the shortest duration, not counting the sample decoded last; 0 if no duration is stated
     total_s: Fraction | None  # the sum of all durations; None if the container does not state all of them
     end_s: Fraction  # the end of the sample shown last, on the track's clock
     last_s: Fraction | None  # the duration of the sample shown last; None if it is not stated

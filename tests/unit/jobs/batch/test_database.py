@@ -259,7 +259,7 @@ def _last_first_page(log: bytes) -> bytes:
         (sqlite3.SQLITE_READONLY_DBMOVED, "Check the permissions"),
         (sqlite3.SQLITE_CANTOPEN, "Check the permissions"),
         (sqlite3.SQLITE_IOERR_WRITE, "Check the disk"),
-        (sqlite3.SQLITE_CORRUPT, "Restore it"),
+        (sqlite3.SQLITE_CORRUPT, "Restore the database"),
     ],
 )
 def test_each_fault_of_a_database_has_its_own_next_step(database: BatchDatabase, code: int, step: str) -> None:
@@ -334,7 +334,7 @@ def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: 
         begun.take_list([listed(n) for n in range(1, 400)], retry_failed=False)
     pages = path.read_bytes()
     path.write_bytes(pages[:8192] + b"\xa5" * (len(pages) - 8192))
-    with pytest.raises(StorageFailed, match=r"malformed.* Restore it"):
+    with pytest.raises(StorageFailed, match=r"malformed.* Restore the database"):
         BatchDatabase(path, ROOT).open()
     (tmp_path / "film.mp4").touch()
     with pytest.raises(OutputUnwritable, match=r"film\.mp4 is not a folder"):

@@ -251,7 +251,7 @@ def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> Non
     (result,), _ = run_batch(keys, Jobs())
     assert result.output == f"{spec.output}/y.mkv"
     store.pipe_file("/keys/a/../x.mkv", b"xyz")
-    with pytest.raises(UsageError, match=r"memory://keys/a/\.\./x\.mkv has a part \.\. in its name"):
+    with pytest.raises(UsageError, match=r"memory://keys/a/\.\./x\.mkv has a part \.\. in its path"):
         run_batch(keys, Jobs())
     store.rm("/keys", recursive=True)
 

@@ -52,7 +52,7 @@ async def test_work_that_hangs_is_written_off() -> None:
         await clock.advance(2)
         with pytest.raises(DeadlineMissed, match="a made no progress for 5 s"):
             await task
-        assert said == ["a made no progress for 5 s: its worker is replaced, and it runs elsewhere"]
+        assert said == ["a made no progress for 5 s: the worker is replaced, and the work runs elsewhere"]
         assert await watch.submit(works.Count(job="j", label="a"), 10) == 1
 
 

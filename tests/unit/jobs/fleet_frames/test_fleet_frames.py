@@ -167,7 +167,7 @@ def test_what_is_wrong_is_said_before_any_work(source: Path, tmp_path: Path) -> 
     for use, kind, match in (
         (lambda fleet: fleet.frames(source.read_bytes()), UsageError, "cannot read this bytes"),
         (lambda fleet: fleet.frames(io.BytesIO(b"film")), UsageError, "cannot read this BytesIO"),
-        (lambda fleet: fleet.frames(source, place="device"), UsageError, "do not take place"),
+        (lambda fleet: fleet.frames(source, place="device"), UsageError, "does not accept place"),
         (lambda fleet: fleet.frames(source, every=0), UsageError, "every"),
         (lambda fleet: fleet.frames(source).batches(0), UsageError, "at least one frame"),
         (lambda fleet: fleet.frames(source).batches(16, large), UsageError, "a batch of 16 frames has 192 MiB"),

@@ -135,7 +135,7 @@ async def test_what_no_nvenc_encodes_is_refused(
 ) -> None:
     """A job that requires NVENC fails before any worker is asked if no GPU could encode it."""
     pool = Asked(FakeDevice())
-    with pytest.raises(Unsupported, match=f"NVENC cannot encode this: {reason}"):
+    with pytest.raises(Unsupported, match=f"NVENC cannot encode this track: {reason}"):
         await run(pool, spec_of(source, tmp_path / "out.mkv", encoder="nvenc", **changes))
     assert pool.asked == []
 

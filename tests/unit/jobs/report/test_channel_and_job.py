@@ -64,7 +64,7 @@ async def test_a_job_that_is_cancelled_before_it_begins_ends_for_its_listeners()
     ("error", "expected"),
     [
         (InputNotFound("no file", "Check the path."), ("InputNotFound", "no file", "Check the path.", 3)),
-        (KeyError("x"), ("KeyError", "'x'", "Report it: it is a defect.", 5)),
+        (KeyError("x"), ("KeyError", "'x'", "Report this error: it is a defect of codecfleet.", 5)),
     ],
 )
 async def test_the_last_event_says_why_a_job_failed(error: Exception, expected: tuple[object, ...]) -> None:
