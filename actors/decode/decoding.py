@@ -50,7 +50,7 @@ _LEAST_FREE_BYTES = 64 << 20
 _SHOWN_AGAIN = "vp9"
 """The codec whose decoder labels a repeated picture with the packet that coded it.
 
-This decoder delays no picture: each one belongs to the packet just decoded.
+This decoder delays no picture: each picture belongs to the packet just decoded.
 """
 _MOST_BYTES_PER_PIXEL = 16
 """The bytes per pixel of two pictures, each with four components of 16 bits."""
@@ -180,7 +180,7 @@ class PictureDecoder(ABC, Generic[PictureT]):
 
 
 class SoftwareDecoder(PictureDecoder[VideoFrame]):
-    """FFmpeg's decoders, one thread each."""
+    """Decodes with FFmpeg, each track in one thread."""
 
     name = "software"
 
@@ -207,7 +207,7 @@ def _decoded(
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     number = 0
     for number, packet in packets:
-        # Use a new list instead of a bare int, because PyAV keys the table by object identity.
+        # A new list instead of a bare int, because PyAV finds a packet's ``opaque`` by the object's identity.
         packet.opaque = [number]
         yield from decode_packet(context, number, packet, tally)
     yield from decode_packet(context, number, None, tally)
@@ -350,7 +350,7 @@ class _Way(Enum):
 
 
 def _ways(range_: DecodeRange) -> Iterator[_Way]:
-    """Yield the ways to try in order; the last way always works."""
+    """Yield the ways to try, in order; the last way always works."""
     if range_.part is not None and (range_.shipment is not None or not is_local(range_.source)):
         yield _Way.PART
     if range_.entry is not None:
@@ -361,7 +361,7 @@ def _ways(range_: DecodeRange) -> Iterator[_Way]:
 def _packets(
     source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
 ) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the numbered packets from ``entry`` on; None if the seek misses ``entry``, or the part lacks it."""
+    """Return the numbered packets from ``entry`` on; None if the seek or the part of the file misses ``entry``."""
     demuxed = partial(_demux, source, stream)
     if counted:
         return islice(enumerate(demuxed()), entry.packet if entry else 0, None)

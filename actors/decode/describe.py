@@ -43,7 +43,7 @@ _FALLBACK_FPS = Fraction(25)
 _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
 _SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
-"""Codecs in which each picture states whether it is field-coded; FFmpeg takes a stream's field order from them."""
+"""Codecs in which each picture states whether it is field-coded; FFmpeg reads the field order from the pictures."""
 _TOP_FIELD_FIRST = 1 << 4  # AV_FRAME_FLAG_TOP_FIELD_FIRST
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
@@ -59,7 +59,7 @@ class Crop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rider:
-    """Side data of one kind on a track's pictures. Times count from the first picture; None if unknown."""
+    """Side data of one kind on a track's pictures. Times count from the first picture, and are None if unknown."""
 
     kind: str
     """FFmpeg's name of the pictures' side data, or a name defined in ``actors/bitstream/riders.py``."""
@@ -91,7 +91,7 @@ class StreamExtras:
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
-    """The first field according to ``field_order``, if no flag of the pictures says that they have fields."""
+    """The first field according to ``field_order``, for a track whose pictures have no field flags."""
     frame_kinds: frozenset[str] = frozenset()
     """FFmpeg's names of the side data on the first picture, or on all pictures once ``riders`` are known."""
     riders: tuple[Rider, ...] = ()
@@ -105,7 +105,10 @@ class StreamExtras:
         return replace(self, frame_kinds=kinds, riders=riders)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return a copy for the pictures shown in [start, end) after the first; None means the track's start or end."""
+        """Return a copy for the pictures shown in [start, end); the times count from the first picture.
+
+        None means the start or end of the track.
+        """
         outside = {rider.kind for rider in self.riders if not rider.is_within(start_s, end_s)}
         return replace(self, frame_kinds=self.frame_kinds - outside)
 
@@ -124,8 +127,8 @@ class StreamExtras:
 def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     """Return the picture's side data by FFmpeg's names.
 
-    PyAV refuses the whole list if it has no name for one of the kinds, such as the views of MV-HEVC. In that case only
-    this kind is returned, without data, as ``VIEW_ID`` or as ``KIND_`` and its number.
+    PyAV refuses the whole list if one kind, such as the views of MV-HEVC, has no name in PyAV. In that case only this
+    kind is returned, without data, as ``VIEW_ID`` or as ``KIND_`` and its number.
     """
     try:
         # PyAV declares the side data a mapping, but iteration yields the values.

@@ -13,7 +13,7 @@ Latency: TypeAlias = Literal["native", "low", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvdecOptions:
-    """Options of NVDEC sessions for ``frames``; only work with equal options shares sessions.
+    """Options of NVDEC sessions for ``frames``; sessions are shared only between work with equal options.
 
     Args:
         latency: when a picture is output (``DisplayDecodeLatencyType``): with "native", about four packets late; with
@@ -26,7 +26,7 @@ class NvdecOptions:
         statistics: give each frame its decode statistics (``Frame.notes``).
 
     Raises:
-        UsageError: ``latency`` is unknown, or ``largest`` is not a surface's size.
+        UsageError: ``latency`` is unknown, or a side of ``largest`` is odd or below 2.
     """
 
     latency: Latency = "native"

@@ -60,9 +60,9 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` returns each picture as soon as it is decoded.
 
-        Only ``wanted`` pictures are returned and take memory; None returns all. A pixel format that ``coded`` lacks is
-        read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError`` if the device does
-        not decode such a track.
+        Only ``wanted`` pictures are returned (None: all); other pictures take no memory. A pixel format that ``coded``
+        lacks is read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError`` if the
+        device does not decode such a track.
         """
 
     def decode(
@@ -170,7 +170,7 @@ class SoftwareDecoding:
         yield from decode_packet(self._context, self._number, None, self._tally)
 
     def close(self) -> None:
-        """Do nothing: the context is freed when the last reference to it goes."""
+        """Do nothing: the context is freed when the last reference to it is dropped."""
 
     def stated(self, number: int | None, picture: VideoFrame) -> StatedPicture:
         """Return the picture's properties as the decoder states them."""

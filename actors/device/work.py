@@ -40,7 +40,7 @@ class WorkContext:
             raise Cancelled("the work was cancelled")
 
     def start_over(self, frames_done: int) -> None:
-        """Report that only ``frames_done`` of the finished frames count: the other frames are repeated."""
+        """Report that only ``frames_done`` of the finished frames count; the other frames will be done again."""
         self.frames_redone += self.frames_done - frames_done
         self.frames_done = frames_done
 
@@ -72,8 +72,8 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str  # the name of the work in progress reports and errors; (job, label) is unique while the work runs
-    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
+    label: str  # the name that progress reports and errors show; (job, label) is unique while the work runs
+    apart_from: str = ""  # the label of another work item of the job; the station that ran it must not run this work
     constraints: Constraints = UNCONSTRAINED
     ships: bool = False  # whether the work reads a file on the submitter's machine, which the pool must serve
 

@@ -1,6 +1,6 @@
 """Encoder options that a user may not set, because they would break a promise that every output keeps.
 
-The promises: one packet per picture, closed segments, no opened files, and everywhere the same bytes and colours.
+The promises: one packet per picture, closed segments, no opened files, and the same bytes and colours everywhere.
 """
 
 from collections.abc import Mapping

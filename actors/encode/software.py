@@ -83,7 +83,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         if sei_messages and self._settings.codec is Codec.VP9:
             raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
         self._check(picture)
-        # Otherwise the decoder's picture type would decide that of the encoder.
+        # Otherwise the encoder would copy the decoder's picture type.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
         picture.duration = self._nominal_ticks
         pts = picture.pts or 0

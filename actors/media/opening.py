@@ -65,7 +65,7 @@ _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
 """FFmpeg's default: if only one small track of a file is wanted, little more than that track is read."""
 _LARGE_BUFFER_BYTES = 1 << 18
-"""Each read takes the GIL, for which a worker's threads compete; this buffer needs an eighth of the reads."""
+"""Each read takes the GIL, for which a worker's threads compete; this buffer saves seven of eight reads."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
@@ -120,7 +120,7 @@ def open_bytes(url: str) -> "Iterator[Readable]":
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
     """Yield the packets of these tracks, or of all tracks, in the container's order, without empty packets at the end.
 
-    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
+    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` if the
     container cannot be read any further.
     """
     try:

@@ -34,7 +34,7 @@ ResultT = TypeVar("ResultT")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a repeated call may succeed: it may unless the error is known to be permanent."""
+    """Return whether a repeated call may succeed: yes, unless the error is known to be permanent."""
     if isinstance(error, _PERMANENT):
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
@@ -82,7 +82,7 @@ def reason(error: BaseException) -> str:
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; raise a permanent error, or the last one."""
+    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; a permanent error is raised at once."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()

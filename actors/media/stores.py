@@ -146,7 +146,7 @@ def source_version(source: str) -> Hashable | None:
 
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
-    """Return the size, tag and last change of a remote source; None if its store states neither tag nor change."""
+    """Return the size, tag and last change of a remote source; None if its store states no tag and no change."""
     return remote_state(source)[0]
 
 

@@ -80,7 +80,7 @@ def box_length(head: bytes) -> int | None:
 
 
 def boxes(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the boxes from ``begin`` to ``end``, at which a box without a length ends; None is the end of the file."""
+    """Yield the boxes from ``begin`` to ``end`` (None: the file's end); a box without a length extends to ``end``."""
     limit = NO_END if end is None else end
     for _ in range(_MOST_SECTIONS):
         head = read(begin, LONG_HEAD_BYTES) if begin + _HEAD_BYTES <= limit else b""

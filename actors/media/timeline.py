@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule applies to a frame: it has the next expected time, and no other frame has the same."""
+        """Return whether no rule applies to a frame: it has the next expected time, which no other frame shares."""
         return (
             len(self._group) == 1
             and ticks > self._group_time

@@ -126,9 +126,9 @@ class VideoFormat:
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read an ``AVMasteringDisplayMetadata``, in which a missing half is zeros. None if both halves are missing.
+    """Read an ``AVMasteringDisplayMetadata``, in which a missing half consists of zeros.
 
-    ``ValueError`` if it is too short.
+    None if both halves are missing. ``ValueError`` if it is too short.
     """
     if len(data) < _MASTERING.size:
         raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")

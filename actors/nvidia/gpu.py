@@ -167,7 +167,7 @@ class Gpu(WorkerDevice):
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
     def open_tensors(self) -> CudaTensors:
-        """Return a maker of tensors, for one thread: an idle maker, or else a new one."""
+        """Return a maker of tensors, for one thread: an idle maker if there is one, otherwise a new one."""
         gpu = self.opened()
         try:
             return gpu.tensor_makers.pop()

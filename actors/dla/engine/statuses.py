@@ -93,7 +93,7 @@ def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
 
 
 def is_final(status: CudlaStatus) -> bool:
-    """Return whether cuDLA cannot be used any more in this process after ``status``."""
+    """Return whether this process cannot use cuDLA any more after ``status``."""
     return status not in (CudlaStatus.SUCCESS, CudlaStatus.MEMORY_REGISTERED)
 
 

@@ -56,7 +56,7 @@ class PixelRule:
 def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
     """Return the tensor's element for each sample value: a row for each channel, and a fourth row of zeros.
 
-    ``UsageError`` if the number of means or scales is not that of the channels.
+    ``UsageError`` if the number of means or scales differs from the number of channels.
     """
     channels = 1 if descriptor.c == GRAY else COLOUR
     ramp = np.repeat(np.arange(256, dtype=np.uint8)[None, None, :, None], channels, axis=3)
@@ -66,7 +66,7 @@ def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
 
 
 def check_input(descriptor: TensorDescriptor) -> None:
-    """Refuse (``Unsupported``) an input that pictures cannot fill."""
+    """Raise ``Unsupported`` if pictures cannot fill the input."""
     packed = descriptor.data_category is DataCategory.IMAGE and descriptor.pixel_format in _YUV
     if descriptor.c not in (GRAY, COLOUR, COLOUR_AND_SPARE) or packed:
         wanted = f"{descriptor.c} channels, {descriptor.pixel_format.name}"

@@ -112,7 +112,7 @@ class _Input(Protocol):
     """How pictures become a network's inputs."""
 
     def made(self, picture: Any) -> Any:
-        """Return a decoded picture in the form in which it waits until its task is queued."""
+        """Return a decoded picture in the form in which it is kept until its task is queued."""
 
     def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
         """Run a task for each batch of the pictures; return the outputs."""

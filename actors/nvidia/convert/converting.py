@@ -105,7 +105,7 @@ __global__ void repack(const From *surface, To *target, const __grid_constant__ 
 }
 """
 _SAMPLES: Final = {1: "unsigned char", 2: "unsigned short"}
-"""The sample type of the kernels for each size of a sample in bytes."""
+"""The kernels' sample type for each sample size in bytes."""
 KERNEL_NAMES: Final = (
     *(f"{kernel}<{sample}>" for kernel in ("across", "down") for sample in _SAMPLES.values()),
     *(f"repack<{source}, {target}>" for source in _SAMPLES.values() for target in _SAMPLES.values()),

@@ -243,7 +243,7 @@ class Cuda:
 
 
 class _Entered:
-    """Pushes a context, and pops it. It holds no state, so all threads share one object."""
+    """Pushes a context and pops it again. All threads share one object, which holds no state."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda

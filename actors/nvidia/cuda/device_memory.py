@@ -105,7 +105,7 @@ class DevicePool(BufferPool):
 
     @property
     def _trims_on_return(self) -> bool:
-        """Whether surplus buffers are freed when a buffer returns: then freeing does not wait.
+        """Whether surplus buffers are freed when a buffer returns, because freeing does not wait.
 
         Otherwise they are freed at the next allocation.
         """

@@ -17,7 +17,10 @@ USABLE_PART: Final = 0.9
 _ADVICE: Final = "Run fewer segments at a time, or end other programs that use this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
-"""The most locked memory, far more than a GPU's sessions use: nothing else on the host can use it."""
+"""The most memory that may be locked, far more than a GPU's sessions use.
+
+The rest of the host cannot use locked memory.
+"""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
 """How much idle locked memory is kept: locking the pages of a picture takes a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
@@ -55,7 +58,7 @@ class MemoryBudget:
         self._reclaims.append(reclaim)
 
     def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
-        """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when it is freed.
+        """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when that result is freed.
 
         Idle objects are evicted until the budget and the driver have room. ``DeviceMemory`` if there is no room and
         nothing is idle. If ``allocate`` raises another error, nothing is taken.
@@ -145,7 +148,10 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of uninitialised bytes; ``allocate`` replaces the pool's own. Raises ``DeviceError``."""
+        """Return the address of uninitialised bytes; ``allocate`` replaces the pool's function.
+
+        Raises ``DeviceError``.
+        """
         idle = self._idle.get(size_bytes)
         if idle:
             try:

@@ -125,7 +125,7 @@ class EglImage(HeldPicture, Closing):
             machine lacks EGL_NV_cuda_event: the copy is then complete.
 
         Raises:
-            UsageError: the picture's size or format differs, or as for ``read``.
+            UsageError: the picture's size or format differs, or the handle is not an image.
             EngineUnfit: a trial showed that other interfaces do not see what CUDA writes on this machine.
             DeviceError: the driver failed.
         """

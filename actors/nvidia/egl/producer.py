@@ -146,7 +146,7 @@ class ProducerSession(EndSession):
         return self.state is EndState.ENDED
 
     def _has_returned(self) -> bool:
-        """Take a frame back, if any has returned; the driver waits a millisecond for it (measured)."""
+        """Take back a returned frame, if there is one; the driver waits a millisecond for it (measured)."""
         if not self.out:
             return False
         frame = self._calls.driver.CUeglFrame()

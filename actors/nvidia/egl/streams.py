@@ -145,7 +145,7 @@ class EglStream(PictureStream, Closing):
         return EglProducer(egl_cuda(), self, memory)
 
     def close(self) -> None:
-        """Destroy the stream, which disconnects its ends, unless it came as a handle. Idempotent."""
+        """Destroy the stream, which disconnects its ends, unless the caller passed a handle. Idempotent."""
         with self._lock:
             handle, self._handle, self._is_closed = self._handle, 0, True
         if handle and self._display is not None and self._foreign is None:
