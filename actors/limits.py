@@ -56,7 +56,7 @@ class InputLimits:
     @staticmethod
     def advice(limit: str) -> str:
         """Return advice for the user of a source that exceeds a limit."""
-        return f"If you trust it, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
+        return f"If you trust the source, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
 
 
 NO_LIMITS: Final = InputLimits(**{each.name: 1 << 62 for each in fields(InputLimits)})

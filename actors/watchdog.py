@@ -67,7 +67,7 @@ class CallThread:
         return future.result()
 
     def close(self) -> None:
-        """End the thread once it has nothing to do; does not wait for it."""
+        """End the thread once it has nothing to do; this call does not wait."""
         self._calls.put(None)
 
     def _refuse_if_stuck(self) -> None:

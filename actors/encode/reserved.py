@@ -108,7 +108,7 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_gr
     if on_grid and spellings & on_the_grid:
         reason = _GRID
     if reason is not None:
-        raise Unsupported(f"the encoder option {name} cannot be set", f"Leave it out: {reason}.")
+        raise Unsupported(f"the encoder option {name} cannot be set", f"Leave the option out: {reason}.")
 
 
 def _spellings(implementation: str, name: str) -> set[str]:

@@ -81,7 +81,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     ) -> list[EncodedPacket]:
         """Encode a picture with the size, pixel format and time base of the settings; VP9 has no SEI messages."""
         if sei_messages and self._settings.codec is Codec.VP9:
-            raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
+            raise Unsupported(f"{self.name} does not write SEI messages", "Omit SEI messages, or use another codec.")
         self._check(picture)
         # Otherwise the encoder would copy the decoder's picture type.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
@@ -235,7 +235,7 @@ def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange
         raise Unsupported(message, 'Use codec="h264" or encoder="nvenc", or open another session with the new rates.')
     if wrong := [key for key in given if key not in _CHANGEABLE]:
         message = f"{name} cannot change {', '.join(wrong)} while it encodes"
-        raise Unsupported(message, f'It can change {", ".join(_CHANGEABLE)}; or use encoder="nvenc".')
+        raise Unsupported(message, f'Change only {", ".join(_CHANGEABLE)}, or use encoder="nvenc".')
     for key, value in given.items():
         least, most = (_BEST, _WORST) if key == "cq" else (LEAST_RATE_BPS, (1 << 31) - 1)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

@@ -299,11 +299,11 @@ def _check_kind(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         # A source is read several times, and opening a pipe without a writer never returns.
         message = f"{path} is a pipe or a device, not a media file"
-        raise InputUnreadable(message, "Write it to a file first: it is read more than once.")
+        raise InputUnreadable(message, "Write the data to a file first: a source is read more than once.")
 
 
 def _empty(name: str) -> InputUnreadable:
-    return InputUnreadable(f"{name} is empty", "Copy or download it again.")
+    return InputUnreadable(f"{name} is empty", "Copy or download the file again.")
 
 
 @contextmanager

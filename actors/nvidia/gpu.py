@@ -43,7 +43,7 @@ from .nvenc.session import NvencSession
 from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 
 _IDLE_SESSIONS: Final = 32
-"""How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
+"""How many idle decoder sessions a worker keeps: more than the engines of a GPU can use at once."""
 _SESSIONS_BESIDE: Final = 16
 """How many decoder sessions are enough for a user's program, however many films it reads: they fill all engines of a
 GPU. More would only be opened and closed again, which takes a tenth of a second each.
@@ -144,7 +144,7 @@ class Gpu(WorkerDevice):
         return NvencSession(self.opened().nvenc, settings, from_host=from_host, stream=stream)
 
     def open_mover(self) -> CudaMover:
-        """Return a mover between host and device, for one thread: an idle mover, or else a new one."""
+        """Return a mover between host and device, for one thread; an idle mover is reused."""
         gpu = self.opened()
         try:
             return gpu.movers.pop()
@@ -167,7 +167,7 @@ class Gpu(WorkerDevice):
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
     def open_tensors(self) -> CudaTensors:
-        """Return a maker of tensors, for one thread: an idle maker if there is one, otherwise a new one."""
+        """Return a maker of tensors, for one thread; an idle maker is reused."""
         gpu = self.opened()
         try:
             return gpu.tensor_makers.pop()

@@ -270,8 +270,8 @@ class _Run(Generic[PictureT]):
         if self._work.keyframes is not None and given != self._keyframes:
             wanted, name = len(self._keyframes), self._work.encoder.implementation
             message = (
-                f"segment {self._work.segment}: {name} made {len(given)} keyframes, and not exactly the {wanted} "
-                "of the keyframe interval"
+                f"segment {self._work.segment}: {name} made {len(given)} keyframes, and not the {wanted} keyframes "
+                "that the keyframe interval requires"
             )
             raise EncoderFailed(message, "Leave out --encoder-option and --keyframe-interval, or use another --codec.")
 

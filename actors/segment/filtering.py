@@ -200,7 +200,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg cannot."""
+        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg refuses."""
         given = self._described(frame)
         if given != self._given:
             yield from self.finish()

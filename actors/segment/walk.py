@@ -26,7 +26,7 @@ READ_AHEAD_FRAMES: Final = 4
 _FEW_FRAMES: Final = 32
 """For fewer pictures than this, a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures after a cut are hashed by both segments: as many as a filter with memory looks ahead."""
+"""How many pictures after a cut are hashed by both segments: the number that a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")

@@ -28,7 +28,7 @@ _ROWS_PER_THREAD: Final = 135
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # units of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
-"""How many successfully opened settings are cached: the files of a batch use few different ones."""
+"""How many successfully opened settings are cached: the files of a batch use few different settings."""
 _LARGEST_TREE: Final = 64
 """The side of x265's largest coding tree unit. A picture that is a single unit gets different bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
@@ -91,7 +91,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, with which an encoder was opened once; raises the errors of ``settle``."""
+    """Return a software encoder's settings, once an encoder has opened with them; raises the errors of ``settle``."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:
@@ -135,7 +135,7 @@ def software_kind(settings: EncoderSettings) -> str:
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265, and others unchanged."""
+    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265; others are unchanged."""
     key = PROFILES[settings.codec].params_key
     if key not in ("x264-params", "x265-params"):
         return settings

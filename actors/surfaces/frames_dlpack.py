@@ -170,7 +170,7 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released yet: by a structure's address, the objects that the structure needs.
+"""Exports that were not released yet: the objects that each structure needs, keyed by its address.
 
 Each use of this dictionary is one atomic operation.
 """

@@ -34,7 +34,10 @@ class Loudness:
 
 
 class LoudnessMeter:
-    """Measures a track's frames in order, with FFmpeg's ``ebur128``, in ``layout`` and at ``rate``. One thread only."""
+    """Measures a track's frames in order, with FFmpeg's ``ebur128``, in ``layout`` and at ``rate``.
+
+    Used by one thread.
+    """
 
     def __init__(self, layout: str, rate: int) -> None:
         self._resampler = AudioResampler(_SAMPLES, layout, rate)

@@ -24,7 +24,7 @@ class Decoding(Enum):
 
     SOFTWARE = "software"
     DEVICE = "device"
-    BOTH = "both"  #: the sessions are decoded in different places, so the speed describes neither
+    BOTH = "both"  #: sessions are decoded in both places, so the speed describes neither place
 
 
 @dataclass(frozen=True, slots=True)

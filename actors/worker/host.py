@@ -161,7 +161,7 @@ class WorkerHost:
             self._look()
         helpers = self._helpers
         second = HelperState() if self._second is None else self._second.state
-        # The order matters: work that ends meanwhile is reported as running or as ended.
+        # The order matters: work that ends meanwhile is then reported as running or as ended, and never left out.
         running = (*self._core.pieces(), *chain.from_iterable(each.pieces() for each in helpers))
         self._note_ended()
         used, beside = SessionCounts() if self._gpu is None else self._gpu.use(), second.use

@@ -64,7 +64,7 @@ class EglStream(PictureStream, Closing):
         repeat_s: float | None = None,
     ) -> None:
         if not 0 <= fifo_frames <= PRESENTED_MOST:
-            raise UsageError(f"fifo_frames is 0 to {PRESENTED_MOST}, not {fifo_frames}", _RULES)
+            raise UsageError(f"fifo_frames must be 0 to {PRESENTED_MOST}, not {fifo_frames}", _RULES)
         is_made = descriptor is None and handle is None
         if (descriptor is not None and handle is not None) or (not is_made and (fifo_frames or keeps_last)):
             raise UsageError("give descriptor or handle, not both, and neither fifo_frames nor keeps_last", _RULES)
