@@ -11,7 +11,7 @@ DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
-"""The longest run of zeros before an Exp-Golomb number: these are at most 2^32 - 2 (H.264 section 7.2)."""
+"""An Exp-Golomb number begins with at most this many zeros: it is at most 2^32 - 2 (H.264 section 7.2)."""
 
 
 _CONTINUES: Final = 0xFF
@@ -24,7 +24,7 @@ class RandomAccess(Enum):
     IDR = "idr"  #: pictures after the packet, in coding and presentation order, do not refer to pictures before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
-    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, in shown order
+    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises that pictures shown from here on are correct
     INTRA_ONLY = "intra-only"  #: H.264: coded without references; later pictures may still need earlier ones
     FLAGGED = "flagged"  #: the container flags a keyframe; packets of this codec are not read
     NONE = "none"  #: decoding cannot start here, even if the container flags a keyframe
@@ -99,9 +99,9 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield a packet's length-prefixed NAL units, including a truncated last unit.
+    """Yield the length-prefixed NAL units in ``data``, including a truncated last unit.
 
-    They are views if ``packet`` is a view.
+    The units are views if ``data`` is a view.
     """
     at = 0
     while at + length_bytes < len(data):

@@ -219,7 +219,7 @@ def decode_range(
     """Yield (ticks, picture) in presentation order, from the entry to the last packet, then flush the decoder.
 
     Pictures before and after the range's times are included. Packets that do not decode are counted in ``tally``. If
-    the range names wanted pictures, only those are yielded, and decoding ends with the last one.
+    the range names wanted pictures, only those are yielded, and decoding ends with the last of them.
 
     ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode the
     track, or its pictures may be wrong.
@@ -259,7 +259,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Make an unopened decoder give exactly the pictures that define a result; too large pictures count as damage."""
+    """Make an unopened decoder give exactly the pictures that define a result; oversized pictures count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}
@@ -296,7 +296,7 @@ def _in_time(
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    """Yield the pictures unchanged, and record the times of damaged ones."""
+    """Yield the pictures unchanged, and record the times of damaged pictures."""
     for ticks, (picture, damaged) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
@@ -320,7 +320,7 @@ def _counted(
 def decode_packet(
     context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
-    """Decode a packet, or flush the decoder for None; yield (packet number, picture) for each picture."""
+    """Decode a packet (None flushes the decoder); yield (packet number, picture) for each picture."""
     began = time.perf_counter()
     try:
         frames = context.decode(packet)

@@ -76,7 +76,7 @@ class Rider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """A track's properties that encoders do not carry over; ``bytes`` fields are FFmpeg's side data of that name."""
+    """A track's properties that encoders do not carry over; ``bytes`` fields have the names of FFmpeg's side data."""
 
     display_matrix: tuple[int, ...] | None = None
     """The matrix of ISO/IEC 14496-12: a b u c d v x y w in 16.16 and 2.30 fixed point; None for the identity."""
@@ -87,7 +87,7 @@ class StreamExtras:
     stereo3d: bytes | None = None
     """How two views are arranged."""
     crop: Crop | None = None
-    """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for none."""
+    """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for no cropping."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
@@ -140,7 +140,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
 
 
 def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> VideoFormat:
-    """Return a stream's format, completed by a first picture; ``InputUnreadable`` without size or pixel format."""
+    """Return a stream's format, completed by a first picture; ``InputUnreadable`` if it has no size or pixel format."""
     stated = video_parameters(stream)
     width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
     if first_frame is not None:
@@ -198,7 +198,7 @@ def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
-    """Return the first plausible frame rate (the most trusted is first), otherwise the lowest positive one, or 25."""
+    """Return the first plausible frame rate (the most trusted is first), otherwise the lowest positive rate, or 25."""
     positive = [rate for rate in candidates if rate is not None and rate > 0]
     plausible = (rate for rate in positive if _SLOWEST_FPS <= rate <= _FASTEST_FPS)
     return next(plausible, min(positive, default=_FALLBACK_FPS))

@@ -37,7 +37,7 @@ class NvdecOptions:
     def __post_init__(self) -> None:
         if self.latency not in get_args(Latency):
             message = f"latency {self.latency!r} is not one of {', '.join(get_args(Latency))}"
-            raise UsageError(message, "Leave latency out for native.")
+            raise UsageError(message, "Use one of these values, or leave latency out.")
         if self.largest is not None and any(side <= 0 or side % 2 for side in self.largest):
             message = f"NVDEC's surfaces have even sides, not {self.largest[0]}x{self.largest[1]}"
             raise UsageError(message, "Give (width, height) in even numbers.")

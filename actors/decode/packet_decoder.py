@@ -33,7 +33,7 @@ class PacketDecoding(Protocol[PictureT]):
     """Decodes one series of packets, which begins with a random access point. Used by one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
-        """Decode one packet, and yield the pictures that are complete; raises what ``PictureDecoder.decode`` raises."""
+        """Decode one packet, and yield the pictures that are complete; raises as ``PictureDecoder.decode`` does."""
 
     def flush(self) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the remaining pictures; push nothing afterwards."""
@@ -89,7 +89,7 @@ def _pictures(
 
 
 def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator[tuple[int | None, PictureT]]:
-    """Yield the pictures, but the last one only after ``pictures`` has ended."""
+    """Yield the pictures, but the last picture only after ``pictures`` has ended."""
     held = next(pictures, None)
     for following in pictures:
         if held is not None:
@@ -102,7 +102,7 @@ def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator
 def _needed(
     coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets up to that of the last wanted picture; all packets if times do not identify packets."""
+    """Yield the packets up to the last wanted picture's packet; all packets if times do not identify packets."""
     if not wanted.by_packet:
         yield from packets
         return

@@ -56,7 +56,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if one failed or is unknown."""
+        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if a stream fails or is unknown."""
 
     @abstractmethod
     def close(self) -> None:
@@ -128,7 +128,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
-        """Return the encoder's capabilities; ``EngineUnfit`` if it lacks the codec, ``DeviceError`` if asking fails."""
+        """Return the encoder's capabilities; ``EngineUnfit`` if it lacks the codec, ``DeviceError`` on failure."""
 
     @abstractmethod
     def encoder_package(self) -> str:

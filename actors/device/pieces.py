@@ -78,7 +78,7 @@ class EndedPieces:
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:
-        """Add those of the given pieces that have ended."""
+        """Add the ended pieces among the given pieces."""
         self._pieces.extend(piece for piece in pieces if piece.ended_s is not None)
 
     def take(self) -> tuple[Piece, ...]:

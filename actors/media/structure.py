@@ -144,7 +144,10 @@ def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
 
 
 def change_finished(path: Path, changes: Iterable[Callable[[Read], Iterable[Change]]]) -> None:
-    """Make changes to a finished file; each of ``changes`` reads the unchanged file. Updates Matroska's checksums."""
+    """Make changes to a finished file, and update Matroska's checksums.
+
+    Each function in ``changes`` reads the unchanged file.
+    """
     finds = tuple(changes)
     if not finds:
         return

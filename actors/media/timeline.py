@@ -141,7 +141,7 @@ class TimestampRepair(Generic[FrameT]):
         )
 
     def _time(self, frame: FrameT, ticks: int | None) -> None:
-        """Rule R2: give the frame a time, and put it among those waiting to be sorted."""
+        """Rule R2: give the frame a time, and put it among the frames that wait to be sorted."""
         self.counts.missing += self.untimed or ticks is None
         if self.untimed:
             self._hold(round(self._order * self.nominal), frame, is_expected=True)
@@ -204,5 +204,5 @@ class TimestampRepair(Generic[FrameT]):
 
 
 def is_increasing(times: Sequence[int]) -> bool:
-    """Return whether every time is after the one before it."""
+    """Return whether the times are strictly increasing."""
     return all(a < b for a, b in pairwise(times))

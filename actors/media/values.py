@@ -55,7 +55,7 @@ class MasteringDisplay:
 
 @dataclass(frozen=True, slots=True)
 class ContentLight:
-    """CTA-861.3 content light level, both in cd/m²."""
+    """CTA-861.3 content light level: two values in cd/m²."""
 
     max_cll: int
     max_fall: int

@@ -84,7 +84,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """A GPU of this process. The first user opens it with ``open_``, and gets the error if that fails."""
+    """A GPU of this process. The first user opens it with ``open_``, and gets the error if opening fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -198,7 +198,7 @@ class Gpu(WorkerDevice):
 
     @property
     def is_shared(self) -> bool:
-        """Whether the GPU is open, and this process leaves room for a second one."""
+        """Whether the GPU is open, and this process leaves room for a second process."""
         gpu = self._opened
         return gpu is not None and gpu.is_shared
 
@@ -318,7 +318,8 @@ def assemble_gpu(
 
     If ``unpacker`` is None, the host splits the planes. ``wrong_pictures`` returns how many wrong pictures were
     reported so far. If ``converter``, ``packing`` or ``tensors`` is None, the device's kernels do that work.
-    ``is_shared`` leaves half of all memory to another process. ``sessions_enough`` decoder sessions are enough at once.
+    ``is_shared`` leaves half of all memory to another process. While ``sessions_enough`` decoder sessions are in use,
+    callers wait before more are opened.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
@@ -346,7 +347,7 @@ def assemble_gpu(
         packing=packing or _CompiledOnce(cuda, CompiledPacking),
         tensors=tensors or _CompiledOnce(cuda, CompiledTensors),
         tensor_makers=tensor_makers,
-        # If this kernel compiles, the others will too; compiling those takes longer, and happens on first use.
+        # If this kernel compiles, the others will too; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )

@@ -21,7 +21,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pickle.PickleBuffer
 
 LENGTH: Final = struct.Struct(">I")
 _JOINED_BYTES: Final = 1 << 16
-"""The largest frame that is copied and sent by one system call, which costs more than the copy."""
+"""The largest frame that is copied so that one system call sends it: a system call costs more than the copy."""
 
 
 class Request(ABC, Generic[ServerT_contra, ReplyT_co]):

@@ -47,7 +47,7 @@ class EncodedSegment:
     encode_s: float
     wall_s: float
     device_fault: str = ""  # the device decoder's error, after which software decoded the segment
-    frames_due: int | None = None  # if the track has its own rate: how many pictures are due; 0 if none was decoded
+    frames_due: int | None = None  # if the track has its own rate: how many pictures are due; 0 if no picture decoded
 
     @property
     def first_shown(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Walks over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
+"""Walks over a segment's pictures for encoding, frames and inference: decodes them on one path, and hashes both seams.
 
 If a device fails, the next path decodes the segment from its beginning, since good pictures may refer to wrong
 pictures.

@@ -38,7 +38,7 @@ def settle(
 def encoder_kind(
     settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
 ) -> str:
-    """Return one line with everything, apart from pictures, that the bytes depend on."""
+    """Return one line with everything, apart from pictures, that the output's bytes depend on."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:

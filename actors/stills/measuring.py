@@ -27,7 +27,10 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredSegment(SeenSegment):
-    """The measured pictures of a segment, in order. Always complete: pictures that do not decode are left out."""
+    """The measured pictures of a segment, in order.
+
+    Counts as complete even if pictures that do not decode are left out.
+    """
 
     pts_ticks: NDArray[np.int64]
     differences: NDArray[np.int64]  # the differences between successive pictures, 0 to ``DIFFERENCE_MOST``

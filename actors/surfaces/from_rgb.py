@@ -42,7 +42,7 @@ class RgbWeights:
 
 @lru_cache(maxsize=4)
 def rgb_weights(matrix: int) -> RgbWeights:
-    """Return the weights of matrix 1, 6 or 9; ``KeyError`` for any other."""
+    """Return the weights of matrix 1, 6 or 9; ``KeyError`` for any other matrix."""
     vr, ub, ug, vg = _COEFFICIENTS[matrix]
     if matrix == _BT601:
         spans = (_LUMA_SPAN, _CHROMA_SPAN, _CHROMA_SPAN)

@@ -30,7 +30,7 @@ class Loudness:
     integrated_lufs: Fraction | None  # None if the track is too quiet to measure
     true_peak_db: Fraction | None  # the true peak in dBTP, None for silence
     gain_db: Fraction
-    limited: bool = False  # whether the true peak limits the gain: more would exceed ``TRUE_PEAK_DB``
+    limited: bool = False  # whether the true peak limits the gain: more gain would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:

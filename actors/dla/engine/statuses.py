@@ -103,7 +103,7 @@ def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
     if status is CudlaStatus.MEMORY_REGISTERED:
         return UsageError(message, "Unregister the memory first, or use its registration.")
     if status in _SAME_EVERYWHERE:
-        return Unsupported(message, _UNSUPPORTED.get(call, "See what cuDLA supports: docs/dla.md."))
+        return Unsupported(message, _UNSUPPORTED.get(call, "docs/dla.md lists what cuDLA supports."))
     if status is CudlaStatus.DLA_ENGINE_TIMEOUT:
         return EngineHung(message, _RESTART)
     if _ENGINE_FIRST <= status < CudlaStatus.UNKNOWN:

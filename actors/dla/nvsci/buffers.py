@@ -76,5 +76,5 @@ class SciBuffers:
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module, after all buffers were freed."""
+        """Close the library's module, once all buffers are freed."""
         self._library.close_module()

@@ -225,7 +225,8 @@ class _Converting(SurfaceConversion):
             for each in (plan.across, plan.down):
                 if each not in places:
                     places[each] = len(tables)
-                    # The first source of every target, then the first weight of every target, the second, and so on.
+                    # The first source of every target, then the first weight of every target, then the second weights,
+                    # and so on.
                     tables += each.firsts
                     for weights in zip(*each.weights, strict=True):
                         tables += weights

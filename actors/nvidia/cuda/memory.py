@@ -32,8 +32,8 @@ ResultT = TypeVar("ResultT")
 class MemoryBudget:
     """Counts the bytes taken from a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
-    Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of
-    ``reclaim_from``. Messages call the memory ``name``.
+    Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of the calls
+    of ``reclaim_from``. Messages call the memory ``name``.
     """
 
     def __init__(self, total_bytes: int | None, name: str = "the GPU's memory") -> None:

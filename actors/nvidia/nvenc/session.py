@@ -145,7 +145,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise EngineFailed(f"{self.name} returned an unexpected packet, of picture {number}", RETRY_ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
-            raise EngineFailed(f"{self.name} marked a packet as a keyframe that is not one", RETRY_ADVICE)
+            raise EngineFailed(f"{self.name} wrongly marked a packet as a keyframe", RETRY_ADVICE)
         # Numbers are in presentation order. A picture may be coded any number of pictures early, but only a few
         # pictures late.
         if self._packets_out - number > self.reorder_frames:
