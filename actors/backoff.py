@@ -9,7 +9,7 @@ _DOUBLED_MOST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits between tries: each wait is ``factor`` times as long as the previous one, and at most ``most_s``."""
+    """Waits between tries: each wait is ``factor`` times the previous wait, and at most ``most_s``."""
 
     first_s: float
     most_s: float

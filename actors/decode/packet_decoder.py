@@ -68,7 +68,7 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range, or only the wanted ones.
+        """Yield the pictures of a range, or only the wanted pictures.
 
         The last picture is yielded only after flushing and all checks, so that a caller may stop there.
         """

@@ -46,7 +46,7 @@ class WorkContext:
 
     @property
     def frames_worked(self) -> int:
-        """The number of frames worked on, including repeated ones; it never decreases."""
+        """The number of frames worked on, including repeated frames; it never decreases."""
         return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:

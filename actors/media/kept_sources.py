@@ -46,7 +46,7 @@ class OpenSource:
     key: _Key | None
     entries: int
     wanted: WantedBytes
-    """The span of a remote source that is read sequentially; the user sets its end."""
+    """The span of a remote source that is read sequentially; the caller sets the span's end."""
     is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0
@@ -112,7 +112,7 @@ class _Opening:
     found: _Found | None = None
 
     def open(self, source: str, track: int, key: _Key, wanted: WantedBytes) -> OpenSource:
-        """Open the source. Later openings decode pictures again only if the packets depend on that."""
+        """Open the source. Later openings decode pictures again only if the packets depend on decoding."""
         if wanted.part is not None:
             return _open(source, track, key, wanted)
         if (found := self.found) is not None:

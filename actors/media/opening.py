@@ -63,7 +63,7 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""FFmpeg's default: if only one small track of a file is wanted, little more than that track is read."""
+"""FFmpeg's default; larger reads would mostly fetch other tracks if only one small track is wanted."""
 _LARGE_BUFFER_BYTES = 1 << 18
 """Each read takes the GIL, for which a worker's threads compete; this buffer saves seven of eight reads."""
 _REMOTE_BUFFER_BYTES = 1 << 20

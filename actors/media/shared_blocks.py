@@ -104,8 +104,8 @@ def _whole(fetch: Callable[[int, int], bytes], position: int, size: int) -> byte
 class HeldBlocks:
     """A job's hold on the blocks of a remote source.
 
-    There are no blocks for a local source, a source without a stated version, or one that would fill more than half of
-    the free space in ``TMPDIR``. Jobs that read the same version at the same time share the blocks.
+    There are no blocks for a local source, a source without a stated version, or a source that would fill more than
+    half of the free space in ``TMPDIR``. Jobs that read the same version at the same time share the blocks.
     """
 
     def __init__(self, source: str) -> None:

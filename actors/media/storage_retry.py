@@ -1,4 +1,4 @@
-"""Retries calls of a store if that can help: after a dropped connection, a busy server or a truncated answer."""
+"""Retries calls of a store if a retry can help: after a dropped connection, a busy server or a truncated answer."""
 
 import errno
 import socket

@@ -53,7 +53,7 @@ _SWITCH_INTERVAL_S: Final = 1e-4
 ms costs a quarter of the speed.
 """
 _SHARED_BYTES: Final = 16 << 30
-"""A GPU with this much free memory may be used by two of our processes; a smaller one has few engines."""
+"""A GPU with this much free memory may be used by two of our processes; smaller GPUs have few engines."""
 _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'Run pip install "codecfleet[nvidia]"; codecfleet doctor shows what else is missing.'
 
@@ -257,7 +257,8 @@ class _Late(PacketDecoder[PictureT]):
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """Open the one device that CUDA_VISIBLE_DEVICES shows, and monitor standard output from then on.
 
-    ``is_second``: another process of the same worker uses the device too, so this one takes only half of the memory.
+    ``is_second``: another process of the same worker uses the device too, so this process takes only half of the
+    memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.

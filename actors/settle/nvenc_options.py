@@ -117,7 +117,7 @@ def _number(text: str) -> int:
 
 def _strength(text: str) -> int:
     if text == "0":
-        raise ValueError(f"the package takes 0 as automatic; write {_AUTOMATIC} for that")
+        raise ValueError(f"the package takes 0 as automatic; write {_AUTOMATIC} instead")
     return 0 if text == _AUTOMATIC else _number(text)
 
 

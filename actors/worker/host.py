@@ -257,7 +257,7 @@ async def _run_in_second(second: Helper, run: str, packed_work: bytes, blobs: tu
     try:
         return await second.run(run, packed_work, blobs)
     except ChildDied:
-        await never()  # this process ends with the second one
+        await never()  # this process ends with the second process
         raise
     except CodecfleetError as error:  # the work's result did not arrive
         return failed(error)

@@ -64,7 +64,7 @@ _LOADS: Final = "cudlaModuleLoadFromMemory"
 _UNSUPPORTED: Final = {
     _LOADS: "Build the loadable for this DLA and its software: docs/dla.md.",
     "cudlaCreateDevice": "DLAs need Tegra's integrated GPU, and hybrid mode needs CUDA: docs/dla.md.",
-    "cudlaImportExternalMemory": "Only handles in standalone mode take NvSci memory: docs/dla.md.",
+    "cudlaImportExternalMemory": "Use standalone mode for NvSci memory: docs/dla.md.",
 }
 _LOADING: Final = "Build the loadable again, for this DLA and its software: the file may be damaged."
 _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine can do."

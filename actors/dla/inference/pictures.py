@@ -28,8 +28,8 @@ _YUV: Final = frozenset(number for number in PixelFormat if "Y" in number.name) 
 class PixelRule:
     """The arithmetic on a sample of 0 to 255: (sample - mean) x scale.
 
-    ``mean`` and ``scale`` each have one number, or one for each channel in the network's order. For a tensor of
-    integers, the result is rounded half to even and clipped.
+    ``mean`` and ``scale`` each have one number for all channels, or a number for each channel in the network's order.
+    For a tensor of integers, the result is rounded half to even and clipped.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -44,7 +44,7 @@ class PixelRule:
         for numbers in (self.mean, self.scale):
             if len(numbers) not in (1, channels):
                 message = f"{len(numbers)} means or scales were given for an input of {channels} channels"
-                raise UsageError(message, "Give one number for all channels, or one for each.")
+                raise UsageError(message, "Give one number for all channels, or one for each channel.")
         mean, scale = (np.array(numbers, dtype=np.float32) for numbers in (self.mean, self.scale))
         values = (pictures.astype(np.float32) - mean) * scale
         if dtype.kind != "f":

@@ -241,7 +241,7 @@ class _Converting(SurfaceConversion):
 
 
 def upload(cuda: Cuda, address: int, tables: bytes) -> None:
-    """Copy a table to the device, and wait until it is there; ``DeviceError`` if that fails."""
+    """Copy a table to the device, and wait for the copy; ``DeviceError`` if it fails."""
     stream, pinned = cuda.stream(), 0
     try:
         pinned = cuda.pin(len(tables))

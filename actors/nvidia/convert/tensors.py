@@ -72,7 +72,7 @@ class CudaTensors(TensorMaker):
         return target
 
     def close(self) -> None:
-        """Put the maker into ``idle``; without ``idle``, or if that has enough makers, free it."""
+        """Put the maker into ``idle``; free the maker if ``idle`` is None or has enough makers."""
         if self._idle is not None and len(self._idle) < _IDLE_MAKERS:
             self._idle.append(self)
         else:

@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 class MemoryBudget:
-    """Counts the bytes taken from a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+    """Counts the bytes taken from one kind of memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
     Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of the calls
     of ``reclaim_from``. Messages call the memory ``name``.
@@ -165,7 +165,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free the longest idle buffer, preferably one that is not of the latest size; return whether there was one."""
+        """Free the longest idle buffer, preferably not of the latest size; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:

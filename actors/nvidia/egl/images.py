@@ -52,7 +52,7 @@ class EglImage(HeldPicture, Closing):
 
     Args:
         handle: an EGLImageKHR that you made; destroy it yourself, after ``close``. ``display`` is its EGLDisplay, if
-            that is not the display of the device.
+            this is not the display of the device.
         ready: a sync (EGLSyncKHR) to wait for before the image is read or written. Without a sync, finish drawing first
             (glFinish): images do not synchronise.
         pix_fmt: FFmpeg's name of the image's format, if CUDA reports a wrong format.

@@ -26,7 +26,7 @@ from .streams import EglStream, EndSession
 _PAUSE_S: Final = 0.0001
 """The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""
 _MAILBOX_FRAMES: Final = 3
-"""One frame that the consumer holds, one that waits for the consumer, and one that is being filled."""
+"""The frame that the consumer holds, a frame that waits for the consumer, and the frame that is being filled."""
 _SIDE_MOST: Final = 1 << 15
 
 

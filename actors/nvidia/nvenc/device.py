@@ -117,7 +117,7 @@ class NvencDevice:
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for an error of the package, or the error of ``free_bytes`` if that fails too."""
+        """Return our error for an error of the package, or the error of ``free_bytes`` if this call fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
