@@ -79,7 +79,7 @@ class SharedBlocks:
         return content[position - begin : position - begin + size]
 
     def _run(self, first: int, last: int, *, marked: bool) -> int:
-        """Return how many consecutive blocks, from ``first`` to ``last`` at most, are held (``marked``) or missing."""
+        """Return how many consecutive blocks from ``first`` to ``last`` are held (if ``marked``) or missing."""
         count = 0
         while first + count <= last and bool(self._marks[first + count]) is marked:
             count += 1

@@ -45,8 +45,9 @@ from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than the engines of a GPU can use at once."""
 _SESSIONS_BESIDE: Final = 16
-"""How many decoder sessions are enough for a user's program, however many films it reads: they fill all engines of a
-GPU. More would only be opened and closed again, which takes a tenth of a second each.
+"""How many decoder sessions are enough for a user's program, however many films it reads: they fill a GPU's engines.
+
+Each further session would only be opened and closed again, which takes a tenth of a second.
 """
 _SWITCH_INTERVAL_S: Final = 1e-4
 """How often a thread must offer the GIL. A dozen threads exchange it thousands of times a second: Python's default of 5

@@ -23,7 +23,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         ("slice", "slice::mode", "slice::data", "sliceMode", "sliceModeData"),
         (_DROPPED, "There is no way to set slices; a software encoder has them."),
     ),
-    "qmin": ("PyNvVideoCodec writes initqp in its place", "Use qmax, initqp or cq."),
+    "qmin": ("PyNvVideoCodec sets initqp instead", "Use qmax, initqp or cq."),
     "temporalAQ": (_DROPPED, "Write temporalaq."),
     **dict.fromkeys(
         ("timingInfo", "timingInfo::num_unit_in_ticks", "timingInfo::timescale"),

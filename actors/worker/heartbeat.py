@@ -41,7 +41,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A worker's state. All counts are since the process started."""
+    """A worker's state. All counts begin with the process."""
 
     frames_done: int  #: only grows
     running: tuple[tuple[str, str], ...]  #: (job, label) of the running work

@@ -188,7 +188,7 @@ def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
         given["fps"] = _rate(given["fps"])
     for name in _COUNTS.keys() & given.keys():
         if not isinstance(given[name], int) or isinstance(given[name], bool):
-            raise TypeError(f"{name} is a whole number, not {given[name]!r}")
+            raise TypeError(f"{name} must be a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
     # A constant bitrate has no separate peak, but the driver's default rate control has one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
@@ -198,7 +198,7 @@ def _rate(fps: Any) -> Fraction:
     try:
         return Fraction(fps)
     except (OverflowError, TypeError, ValueError, ZeroDivisionError):
-        raise TypeError(f"fps is a number of frames a second, not {fps!r}") from None
+        raise TypeError(f"fps must be a number of frames a second, not {fps!r}") from None
 
 
 def _check_rates(settings: NvencSettings, wanted: _Rates) -> None:
