@@ -49,5 +49,5 @@ def _libc() -> ctypes.CDLL:
 
 
 def _set_rights(words: "ctypes.Array[_Sets]") -> None:
-    # The kernel never refuses this: a thread may drop a capability, and regain it as long as it is permitted.
+    # The kernel never refuses this: a thread may drop a capability, and regain it while the capability is permitted.
     _libc().capset(ctypes.byref(_Header(_VERSION, 0)), words)

@@ -161,7 +161,7 @@ class DeviceArray:
 
 
 def described(capsule: object) -> tuple[DLTensor, bool]:
-    """Return what an unused capsule describes, and whether that is read-only; ``ValueError`` for a used capsule."""
+    """Return a capsule's description, and whether the array is read-only; ``ValueError`` if the capsule was used."""
     for name, structure in ((_PLAIN, _Managed), (_VERSIONED, _ManagedVersioned)):
         if _python.PyCapsule_IsValid(id(capsule), name):
             managed = structure.from_address(_python.PyCapsule_GetPointer(id(capsule), name))

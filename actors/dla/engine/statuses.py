@@ -49,7 +49,7 @@ class CudlaStatus(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "CudlaStatus":
-        """Return the status of a code; ``UNKNOWN`` if this version does not know the code."""
+        """Return the status of a code; ``UNKNOWN`` for a code that is not listed here."""
         try:
             return cls(code)
         except ValueError:
