@@ -1,4 +1,4 @@
-"""Measures how much each picture of a segment differs from the previous one, in grey pictures of ``GRID`` samples.
+"""Measures how much each picture of a segment differs from the previous picture, in grey pictures of ``GRID`` samples.
 
 The result includes the first and last grey pictures, so that seams are measured too.
 """

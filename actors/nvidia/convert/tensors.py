@@ -29,7 +29,7 @@ _IDLE_MAKERS: Final = 4
 
 
 class CudaTensors(TensorMaker):
-    """Makes tensors on its own stream; the memory of the weights that it keeps is taken from ``budget``.
+    """Makes tensors on its own stream; the memory of the maker's weights is taken from ``budget``.
 
     ``close`` puts the maker into ``idle`` for reuse.
     """

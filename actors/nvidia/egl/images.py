@@ -104,7 +104,7 @@ class EglImage(HeldPicture, Closing):
         return found
 
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy of the image's picture: on the device if device pictures can have its format, else on the host.
+        """Return a copy of the image's picture, on the device if device pictures have such formats, or on the host.
 
         Raises:
             UsageError: the handle is not an image.
