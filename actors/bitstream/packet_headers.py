@@ -47,7 +47,7 @@ class PacketHeaders(NamedTuple):
 
     shown: int = 1  # how many pictures the packet shows
     sequence: CodedSequence | None = None  # the sequence from the packet on, None if the packet states none
-    begins: bool = False  # whether no picture after the packet refers to one before it
+    begins: bool = False  # whether no picture after the packet refers to a picture before it
     resizes: bool = False  # whether the picture size changes within a sequence; decoders differ in how they handle that
     has_captions: bool = False
 

@@ -73,7 +73,7 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A track's parameters, found by decoding the first pictures of an mp4; ``stated`` is never opened."""
+    """A track's parameters, found by decoding the first pictures of an mp4; the context ``stated`` is never opened."""
 
     stated: CodecContext
     entries: int

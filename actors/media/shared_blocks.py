@@ -60,7 +60,7 @@ class SharedBlocks:
         os.close(self._data)
 
     def read(self, position: int, size: int, fetch: Callable[[int, int], bytes], *, at_once: int = 1) -> bytes:
-        """Return up to ``size`` bytes from ``position``, at least one before the end of the source.
+        """Return up to ``size`` bytes from ``position``, at least one byte before the end of the source.
 
         Missing bytes come from ``fetch(position, size)``, which may return fewer bytes; a call asks for at most
         ``at_once`` blocks.

@@ -43,8 +43,9 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""How many frames a filter looks ahead. bwdif uses one frame before and one after; one more is a margin for its field
-history.
+"""How many frames a filter looks ahead.
+
+bwdif looks one frame ahead; a further frame is a margin for its field history.
 """
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"

@@ -14,7 +14,7 @@ MOST: Final = 0.75
 just begun or ended.
 """
 RECYCLE_S: Final = 6 * 3600.0
-"""A process is replaced after using a GPU for this long, because no longer run was tested."""
+"""A process is replaced after using a GPU for this long, because longer runs were not tested."""
 SESSIONS_MAX: Final = 20_000
 """The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, 30 MB in all."""
 

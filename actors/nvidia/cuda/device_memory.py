@@ -63,8 +63,8 @@ class DevicePool(BufferPool):
         # For each idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
-        # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams.
-        # Two threads may race and leave the smaller number, which costs one more wait.
+        # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams. Two
+        # threads may race and leave the smaller number, which costs another wait.
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
 
