@@ -142,7 +142,7 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory needed besides that of the pictures: for denoising, an overlay and a subtitle."""
+        """The memory needed in addition to the pictures: for denoising, an overlay and a subtitle."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))

@@ -94,7 +94,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, once an encoder has opened with them; raises the errors of ``settle``."""
+    """Return a software encoder's settings, after opening an encoder with them; raises the errors of ``settle``."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:
