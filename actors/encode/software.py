@@ -72,7 +72,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
     def close(self) -> None:
-        """Free the encoder's memory and threads now, instead of when the session is collected."""
+        """Free the encoder's memory and threads now, instead of when the session is garbage-collected."""
         self._state = SessionState.CLOSED
         self._context = None
 

@@ -72,7 +72,7 @@ class CudaTensors(TensorMaker):
         return target
 
     def close(self) -> None:
-        """Put the maker into ``idle``; free the maker if ``idle`` is None or has enough makers."""
+        """Put the maker into ``idle``, or free it if ``idle`` is None or full."""
         if self._idle is not None and len(self._idle) < _IDLE_MAKERS:
             self._idle.append(self)
         else:

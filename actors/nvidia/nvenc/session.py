@@ -171,7 +171,7 @@ class _Rates:
 
 
 def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
-    """Return the rates of an encoder with ``settings`` that reports ``native``."""
+    """Return an encoder's rates: those that it reports in ``native``, completed from ``settings``."""
     found = {name: int(getattr(native, field)) for name, field in _COUNTS.items()} | {"cq": settings.cq or 0}
     fps = Fraction(int(native.frameRateNum), int(native.frameRateDen))
     return _Rates(rc=settings.rc, multipass=settings.multipass, fps=fps, **found)
