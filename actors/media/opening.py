@@ -334,7 +334,7 @@ def _refuse_second(url: str, flags: int, options: dict[str, Any]) -> NoReturn:  
 
 
 def _close(container: av.container.InputContainer) -> None:
-    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed one does not.
+    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed decoder does not.
     for stream in container.streams.video:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()

@@ -89,6 +89,6 @@ def portable(error: CodecfleetError) -> CodecfleetError:
 
 
 def lost_result(what: str, error: Exception) -> WorkError:
-    """Return the error of a call whose result failed to ``what``: pickle or unpickle."""
+    """Return the error of a call whose result cannot be pickled or unpickled, as ``what`` says."""
     message = f"the result does not {what}: {type(error).__name__}: {error}"
     return WorkError(message, "Return a value of importable classes.")
