@@ -83,7 +83,7 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
         (RateChange(rc="cbr"), "cq is a target"),
         (RateChange(bitrate=5), "cq erases"),
         (RateChange(bitrate="5M"), "bitrate must be a whole number, not '5M'"),  # type: ignore[arg-type]
-        (RateChange(maxbitrate=1.5), "maxbitrate is a whole number"),  # type: ignore[arg-type]
+        (RateChange(maxbitrate=1.5), "maxbitrate must be a whole number"),  # type: ignore[arg-type]
         (RateChange(fps=float("inf")), "fps must be a number of frames a second, not inf"),  # type: ignore[arg-type]
         (RateChange(rc="CBR"), "'CBR' is not a valid RateMode"),  # type: ignore[arg-type]
         (RateChange(multipass="half"), "'half' is not a valid Multipass"),  # type: ignore[arg-type]
