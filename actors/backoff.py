@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""The most doublings that are computed: the wait reaches ``most_s`` long before, and more would overflow a float."""
+"""The most doublings that are computed: the wait reaches ``most_s`` earlier, and more would overflow a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits between tries: each wait is ``factor`` times as long as the previous one, and at most ``most_s``."""
+    """Waits between tries: each wait is ``factor`` times the previous wait, and at most ``most_s``."""
 
     first_s: float
     most_s: float

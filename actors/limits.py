@@ -40,7 +40,7 @@ class InputLimits:
 
     @property
     def options(self) -> dict[str, str]:
-        """Return FFmpeg's own limits for opening a source: one more track is allowed, so that we see the excess."""
+        """Return FFmpeg's own limits for opening a source: one extra track is allowed, so that an excess is noticed."""
         return {"max_pixels": str(min(self.max_pixels, _NO_END)), "max_streams": str(min(self.max_tracks + 1, _NO_END))}
 
     def check_size(self, name: str, width: int, height: int) -> None:
@@ -56,7 +56,7 @@ class InputLimits:
     @staticmethod
     def advice(limit: str) -> str:
         """Return advice for the user of a source that exceeds a limit."""
-        return f"If you trust it, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
+        return f"If you trust the source, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
 
 
 NO_LIMITS: Final = InputLimits(**{each.name: 1 << 62 for each in fields(InputLimits)})

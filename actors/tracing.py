@@ -66,7 +66,7 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 
 def caller(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variable that tells another program the span of this one; {} if there is no span."""
+    """Return the environment variable that tells another program this program's span; {} if there is no span."""
     parent = environment.get(PARENT, "")
     return {PARENT: parent} if _TRACEPARENT.fullmatch(parent) else {}
 
@@ -84,7 +84,7 @@ def is_traced(environment: Mapping[str, str]) -> bool:
 
 
 class TraceSpan:
-    """A span, or nothing if tracing is off. Pass ``traceparent`` to begin a child of this span; "" if off."""
+    """A span, or nothing if tracing is off. Pass its ``traceparent`` ("" if off) to begin a child of the span."""
 
     def __init__(self, recorded: "RecordedSpan | None" = None, traceparent: str = "") -> None:
         self._recorded = recorded
@@ -176,7 +176,7 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # the program has set no provider of its own
+    if not isinstance(provider, TracerProvider):  # the program has set no provider
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # keep messages off the progress display
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described

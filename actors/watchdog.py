@@ -54,7 +54,7 @@ class CallThread:
         self._stuck: EngineHung | None = None
 
     def call(self, what: str, call: Callable[[], ResultT], limit_s: float) -> ResultT:
-        """Run ``call`` in the thread; ``EngineHung`` if this call or an earlier one did not return within its limit."""
+        """Run ``call`` in the thread; ``EngineHung`` if this call or an earlier call exceeded its limit."""
         with self._turn:
             self._refuse_if_stuck()
             if self._thread.ident is None:
@@ -67,7 +67,7 @@ class CallThread:
         return future.result()
 
     def close(self) -> None:
-        """End the thread once it has nothing to do; does not wait for it."""
+        """End the thread once it has nothing to do; this call does not wait."""
         self._calls.put(None)
 
     def _refuse_if_stuck(self) -> None:

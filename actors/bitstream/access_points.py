@@ -11,20 +11,20 @@ DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
-"""The longest run of zeros before a number: syntax elements are at most 2^32 - 2 (H.264 section 7.2)."""
+"""An Exp-Golomb number begins with at most this many zeros: it is at most 2^32 - 2 (H.264 section 7.2)."""
 
 
 _CONTINUES: Final = 0xFF
-"""A byte with this value, in an SEI message's type or size, is added to the next byte."""
+"""In an SEI message's type or size, a byte with this value means that the next byte is added to it."""
 
 
 class RandomAccess(Enum):
-    """The kind of start that a packet offers a decoder."""
+    """Whether and how decoding can start at a packet."""
 
     IDR = "idr"  #: pictures after the packet, in coding and presentation order, do not refer to pictures before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
-    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, in shown order
+    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises that pictures shown from here on are correct
     INTRA_ONLY = "intra-only"  #: H.264: coded without references; later pictures may still need earlier ones
     FLAGGED = "flagged"  #: the container flags a keyframe; packets of this codec are not read
     NONE = "none"  #: decoding cannot start here, even if the container flags a keyframe
@@ -88,7 +88,10 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 
 
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
-    """Return the number of bytes in each unit's length prefix; None for Annex B. Only avcC and hvcC begin with 1."""
+    """Return the number of bytes in each unit's length prefix; None for Annex B.
+
+    Only extradata in avcC or hvcC form begins with 1.
+    """
     if not extradata or extradata[0] != 1:
         return None
     at = 21 if hevc else 4
@@ -96,7 +99,10 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield a packet's length-prefixed NAL units, including a truncated last unit; views if ``packet`` is a view."""
+    """Yield the length-prefixed NAL units in ``data``, including a truncated last unit.
+
+    The units are views if ``data`` is a view.
+    """
     at = 0
     while at + length_bytes < len(data):
         begin = at + length_bytes
@@ -117,7 +123,7 @@ def annex_b_units(data: bytes) -> Iterator[bytes]:
 
 
 def random_access_kind(codec: str, data: bytes, extradata: bytes = b"") -> RandomAccess:
-    """Return the kind of start that a packet offers, judged by NAL headers and the first bits of H.264 slices."""
+    """Return whether and how decoding can start at a packet, from NAL headers and the first bits of H.264 slices."""
     if codec == "hevc":
         return _hevc_kind(data, extradata)
     if codec == "h264":

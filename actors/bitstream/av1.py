@@ -15,7 +15,7 @@ from .packet_headers import ObuKind, open_bitstream_units
 _HEAD_BYTES: Final = 256
 """How many bytes of a header are read; all needed fields are within them."""
 _SELECTED: Final = 2
-"""This value means that each frame header states whether the tool is on."""
+"""The value of a coding tool's field if each frame header states whether the tool is on."""
 _KEY_FRAME: Final = 0
 _REFRESHES_ALL: Final = 0xFF
 _TIERED_LEVEL: Final = 7
@@ -145,7 +145,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
         if reader.flag() or reader.bits(2) != _KEY_FRAME:  # show_existing_frame, frame_type
             return None
         is_shown = reader.flag()
-        # skip the presentation time of a shown frame, otherwise showable_frame and error_resilient_mode
+        # a shown frame states a presentation time, other frames showable_frame and error_resilient_mode
         reader.skip(sequence.time_bits if is_shown else 2)
     reader.skip(1)  # disable_cdf_update
     if sequence.screen_content and (sequence.screen_content != _SELECTED or reader.flag()):
@@ -160,7 +160,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
         return None
     width, height = (reader.bits(bits) + 1 for bits in sequence.side_bits) if overrides else sequence.size
     if sequence.has_superres and reader.flag():
-        reader.skip(3)  # the frame is coded narrower, and output as wide as stated
+        reader.skip(3)  # the frame is coded narrower than it is shown
     return PictureSize(width, height, _sample_shape(reader, width, height))
 
 

@@ -54,7 +54,7 @@ class FieldOrders:
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:
-        """Return the field order that a packet states; UNKNOWN if only interlacing is stated, None if nothing is."""
+        """Return a packet's field order; UNKNOWN if only interlacing is stated, None if nothing is stated."""
         data = bytes(packet[:_HEAD_BYTES])
         if not self._is_h264:
             return _mpeg2_order(data)

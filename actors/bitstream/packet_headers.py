@@ -1,4 +1,4 @@
-"""Reads how many pictures a packet shows, and the *sequence* from there on: size, sampling, depth and colours."""
+"""Reads how many pictures a packet shows, and the *sequence* that it begins: size, sampling, depth and colours."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -8,7 +8,7 @@ from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9 import Vp9Colours, vp9_frames
 
 CodedSequence: TypeAlias = frozenset[object]
-"""The raw parameter sets, or the fields of a key frame; used only for comparing."""
+"""The raw parameter sets, or the fields of a key frame; used only to compare sequences."""
 
 _H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
 _H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
@@ -31,7 +31,10 @@ class ObuKind(IntEnum):
 
 
 class OpenBitstreamUnit(NamedTuple):
-    """An OBU of AV1. ``layers`` has the OBU's layers as bits of an operating point's mask; 0 if it has none."""
+    """An OBU of AV1.
+
+    ``layers`` has the OBU's layers as bits of an operating point's mask; 0 if the OBU has no layers.
+    """
 
     kind: int
     payload: bytes
@@ -44,7 +47,7 @@ class PacketHeaders(NamedTuple):
 
     shown: int = 1  # how many pictures the packet shows
     sequence: CodedSequence | None = None  # the sequence from the packet on, None if the packet states none
-    begins: bool = False  # whether no picture after the packet refers to one before it
+    begins: bool = False  # whether no picture after the packet refers to a picture before it
     resizes: bool = False  # whether the picture size changes within a sequence; decoders differ in how they handle that
     has_captions: bool = False
 

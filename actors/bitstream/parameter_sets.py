@@ -28,7 +28,7 @@ class _SequenceSet:
 
     number: int
     size: PictureSize
-    whole_frames_only: bool  # neither fields nor macroblock pairs are coded
+    whole_frames_only: bool  # every picture is coded as a frame, without fields or macroblock pairs
     is_cropped: bool  # whether pictures are cropped at the left or the top
     reorder_frames: int | None  # None: not stated
     fields: "H264Fields | None" = None  # of H.264
@@ -83,7 +83,7 @@ def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
 
 
 def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the sequence parameter sets of a packet, before the picture, in Annex B form; b"" if there are none."""
+    """Return the sequence parameter sets before a packet's picture, in Annex B form; b"" if there are none."""
     slices = _HEVC_SLICES if hevc else _H264_SLICES
     units = nal_units(packet, extradata, hevc=hevc)
     ahead = takewhile(lambda unit: nal_kind(unit, hevc=hevc) not in slices, units)
@@ -107,7 +107,7 @@ def configuration_units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
 
 def _avcc_units(data: bytes) -> Iterator[bytes]:
     at = 5
-    for mask in (0x1F, 0xFF):  # the number of sequence parameter sets, then that of picture parameter sets
+    for mask in (0x1F, 0xFF):  # the counts of sequence parameter sets and of picture parameter sets
         count = data[at] & mask if len(data) > at else 0
         at = yield from _sized_units(data, at + 1, count)
 

@@ -1,4 +1,4 @@
-"""Fingerprints of access points' headers: if two are equal, a decoder states the same format for both points."""
+"""Fingerprints of access points' headers: equal fingerprints mean that a decoder reports the same format."""
 
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ _AV1_LIGHT_AND_MASTERING: Final = (b"\x01", b"\x02")
 _MPEG2_SEQUENCE, _MPEG2_EXTENSION, _SEQUENCE_EXTENSIONS = 0xB3, 0xB5, (1, 2)
 _MPEG2_SLICE: Final = b"\x00\x00\x01\x01"
 _MPEG2_STATED_BYTES: Final = 5
-"""The start, size, aspect ratio and frame rate in a sequence header; a bitrate and matrices follow."""
+"""How many bytes of a sequence header are compared: start, size, aspect ratio and frame rate, but no bitrate."""
 _MPEG4_LAYERS: Final = range(0x20, 0x30)
 _VC1_SEQUENCES: Final = (0x0F,)
 _PRORES_STATED: Final = slice(16, 26)

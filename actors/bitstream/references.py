@@ -1,4 +1,4 @@
-"""Finds the packets that a decoder may leave out: no other picture refers to the pictures of these packets.
+"""Finds the packets that a decoder may leave out, because no other picture refers to their pictures.
 
 Sources: ITU-T H.264 (08/2021) 7.4.1 for ``nal_ref_idc``; ITU-T H.265 (08/2021) 7.4.2.2 for sub-layer non-reference
 pictures, which only pictures of higher temporal sub-layers may refer to.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _H264_SLICES: Final = range(1, 5)
 _H264_BESIDE: Final = frozenset({6, 9, 12})
-"""SEI messages, delimiters and filler: a packet with any other unit, such as a parameter set, is needed."""
+"""Units beside the slices; a packet with any other unit, such as a parameter set, is needed."""
 _HEVC_LAST_SLICE: Final = 31
 _HEVC_NON_REFERENCE: Final = frozenset(range(0, 15, 2))
 _HEVC_SEQUENCE_SET: Final = 33

@@ -17,7 +17,7 @@ _UNIT_KINDS: Final = {"h264": 6, "hevc": 39}
 _UNIT_HEADERS: Final = {"h264": b"\x06", "hevc": b"\x4e\x01"}
 _SLICES: Final = {"h264": range(1, 6), "hevc": range(32)}
 _ZEROS, _PREVENTION = 2, 3
-"""Two zero bytes must not be followed by 0 to 3: an emulation prevention byte of 3 is inserted."""
+"""An emulation prevention byte of 3 is inserted between two zero bytes and a byte of 0 to 3."""
 _FULL: Final = 0xFF
 _METADATA_OBU, _METADATA_HEADER = 5, b"\x2a"  # with a size field
 _BEFORE_FRAMES: Final = (1, 2, _METADATA_OBU)

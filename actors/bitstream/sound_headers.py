@@ -11,7 +11,7 @@ from typing import Final
 from .access_points import BitReader
 
 _HEADER_BYTES: Final = 16
-"""The longest header that is read, in bytes; shorter packets have no header."""
+"""The length of the longest header, in bytes; a shorter packet is not read."""
 _AC3_LAYOUTS: Final = ("stereo", "mono", "stereo", "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
 _AC3_LAYOUTS_LFE: Final = ("2.1", "FC+LFE", "2.1", "3.1", "FL+FR+LFE+BC", "4.1", "FL+FR+LFE+SL+SR", "5.1(side)")
 _AC3_RATES: Final = (48_000, 44_100, 32_000, 0)
@@ -50,7 +50,7 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 
 @dataclass(frozen=True, slots=True)
 class SoundHeader:
-    """The configuration that a packet's decoder needs; it changes if and only if the header does."""
+    """The configuration that a packet's decoder needs; it changes if and only if the header changes."""
 
     sample_rate: int  # the coded rate, which a decoder may double (spectral band replication); 0 if not stated
     layout: str  # FFmpeg's name; "" if not stated

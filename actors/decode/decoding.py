@@ -50,7 +50,7 @@ _LEAST_FREE_BYTES = 64 << 20
 _SHOWN_AGAIN = "vp9"
 """The codec whose decoder labels a repeated picture with the packet that coded it.
 
-This decoder delays no picture: each one belongs to the packet just decoded.
+This decoder delays no picture: each picture belongs to the packet just decoded.
 """
 _MOST_BYTES_PER_PIXEL = 16
 """The bytes per pixel of two pictures, each with four components of 16 bits."""
@@ -180,7 +180,7 @@ class PictureDecoder(ABC, Generic[PictureT]):
 
 
 class SoftwareDecoder(PictureDecoder[VideoFrame]):
-    """FFmpeg's decoders, one thread each."""
+    """Decodes with FFmpeg, each track in one thread."""
 
     name = "software"
 
@@ -207,7 +207,7 @@ def _decoded(
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     number = 0
     for number, packet in packets:
-        # Use a new list instead of a bare int, because PyAV keys the table by object identity.
+        # A new list instead of a bare int, because PyAV finds a packet's ``opaque`` by the object's identity.
         packet.opaque = [number]
         yield from decode_packet(context, number, packet, tally)
     yield from decode_packet(context, number, None, tally)
@@ -219,7 +219,7 @@ def decode_range(
     """Yield (ticks, picture) in presentation order, from the entry to the last packet, then flush the decoder.
 
     Pictures before and after the range's times are included. Packets that do not decode are counted in ``tally``. If
-    the range names wanted pictures, only those are yielded, and decoding ends with the last one.
+    the range names wanted pictures, only those are yielded, and decoding ends with the last of them.
 
     ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode the
     track, or its pictures may be wrong.
@@ -259,7 +259,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Make an unopened decoder give exactly the pictures that define a result; too large pictures count as damage."""
+    """Make an unopened decoder give exactly the pictures that define a result; oversized pictures count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}
@@ -296,7 +296,7 @@ def _in_time(
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    """Yield the pictures unchanged, and record the times of damaged ones."""
+    """Yield the pictures unchanged, and record the times of damaged pictures."""
     for ticks, (picture, damaged) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
@@ -320,7 +320,7 @@ def _counted(
 def decode_packet(
     context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
-    """Decode a packet, or flush the decoder for None; yield (packet number, picture) for each picture."""
+    """Decode a packet (None flushes the decoder); yield (packet number, picture) for each picture."""
     began = time.perf_counter()
     try:
         frames = context.decode(packet)
@@ -350,7 +350,7 @@ class _Way(Enum):
 
 
 def _ways(range_: DecodeRange) -> Iterator[_Way]:
-    """Yield the ways to try in order; the last way always works."""
+    """Yield the ways to try, in order; the last way always works."""
     if range_.part is not None and (range_.shipment is not None or not is_local(range_.source)):
         yield _Way.PART
     if range_.entry is not None:
@@ -361,7 +361,7 @@ def _ways(range_: DecodeRange) -> Iterator[_Way]:
 def _packets(
     source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
 ) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the numbered packets from ``entry`` on; None if the seek misses ``entry``, or the part lacks it."""
+    """Return the numbered packets from ``entry`` on; None if the seek or the part of the file misses ``entry``."""
     demuxed = partial(_demux, source, stream)
     if counted:
         return islice(enumerate(demuxed()), entry.packet if entry else 0, None)

@@ -43,7 +43,7 @@ _FALLBACK_FPS = Fraction(25)
 _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
 _SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
-"""Codecs in which each picture states whether it is field-coded; FFmpeg takes a stream's field order from them."""
+"""Codecs in which each picture states whether it is field-coded; FFmpeg reads the field order from the pictures."""
 _TOP_FIELD_FIRST = 1 << 4  # AV_FRAME_FLAG_TOP_FIELD_FIRST
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
@@ -59,7 +59,7 @@ class Crop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rider:
-    """Side data of one kind on a track's pictures. Times count from the first picture; None if unknown."""
+    """Side data of one kind on a track's pictures. Times count from the first picture, and are None if unknown."""
 
     kind: str
     """FFmpeg's name of the pictures' side data, or a name defined in ``actors/bitstream/riders.py``."""
@@ -76,7 +76,7 @@ class Rider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """A track's properties that encoders do not carry over; ``bytes`` fields are FFmpeg's side data of that name."""
+    """A track's properties that encoders do not carry over; ``bytes`` fields have the names of FFmpeg's side data."""
 
     display_matrix: tuple[int, ...] | None = None
     """The matrix of ISO/IEC 14496-12: a b u c d v x y w in 16.16 and 2.30 fixed point; None for the identity."""
@@ -87,11 +87,11 @@ class StreamExtras:
     stereo3d: bytes | None = None
     """How two views are arranged."""
     crop: Crop | None = None
-    """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for none."""
+    """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for no cropping."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
-    """The first field according to ``field_order``, if no flag of the pictures says that they have fields."""
+    """The first field according to ``field_order``, for a track whose pictures have no field flags."""
     frame_kinds: frozenset[str] = frozenset()
     """FFmpeg's names of the side data on the first picture, or on all pictures once ``riders`` are known."""
     riders: tuple[Rider, ...] = ()
@@ -105,7 +105,10 @@ class StreamExtras:
         return replace(self, frame_kinds=kinds, riders=riders)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return a copy for the pictures shown in [start, end) after the first; None means the track's start or end."""
+        """Return a copy for the pictures shown in [start, end); the times count from the first picture.
+
+        None means the start or end of the track.
+        """
         outside = {rider.kind for rider in self.riders if not rider.is_within(start_s, end_s)}
         return replace(self, frame_kinds=self.frame_kinds - outside)
 
@@ -124,8 +127,8 @@ class StreamExtras:
 def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     """Return the picture's side data by FFmpeg's names.
 
-    PyAV refuses the whole list if it has no name for one of the kinds, such as the views of MV-HEVC. In that case only
-    this kind is returned, without data, as ``VIEW_ID`` or as ``KIND_`` and its number.
+    PyAV refuses the whole list if one kind, such as the views of MV-HEVC, has no name in PyAV. In that case only this
+    kind is returned, without data, as ``VIEW_ID`` or as ``KIND_`` and its number.
     """
     try:
         # PyAV declares the side data a mapping, but iteration yields the values.
@@ -137,7 +140,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
 
 
 def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> VideoFormat:
-    """Return a stream's format, completed by a first picture; ``InputUnreadable`` without size or pixel format."""
+    """Return a stream's format, completed by a first picture; ``InputUnreadable`` if it has no size or pixel format."""
     stated = video_parameters(stream)
     width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
     if first_frame is not None:
@@ -195,7 +198,7 @@ def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
-    """Return the first plausible frame rate (the most trusted is first), otherwise the lowest positive one, or 25."""
+    """Return the first plausible frame rate (the most trusted is first), otherwise the lowest positive rate, or 25."""
     positive = [rate for rate in candidates if rate is not None and rate > 0]
     plausible = (rate for rate in positive if _SLOWEST_FPS <= rate <= _FASTEST_FPS)
     return next(plausible, min(positive, default=_FALLBACK_FPS))

@@ -13,7 +13,7 @@ Latency: TypeAlias = Literal["native", "low", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvdecOptions:
-    """Options of NVDEC sessions for ``frames``; only work with equal options shares sessions.
+    """Options of NVDEC sessions for ``frames``; sessions are shared only between work with equal options.
 
     Args:
         latency: when a picture is output (``DisplayDecodeLatencyType``): with "native", about four packets late; with
@@ -26,7 +26,7 @@ class NvdecOptions:
         statistics: give each frame its decode statistics (``Frame.notes``).
 
     Raises:
-        UsageError: ``latency`` is unknown, or ``largest`` is not a surface's size.
+        UsageError: ``latency`` is unknown, or a side of ``largest`` is odd or below 2.
     """
 
     latency: Latency = "native"
@@ -37,7 +37,7 @@ class NvdecOptions:
     def __post_init__(self) -> None:
         if self.latency not in get_args(Latency):
             message = f"latency {self.latency!r} is not one of {', '.join(get_args(Latency))}"
-            raise UsageError(message, "Leave latency out for native.")
+            raise UsageError(message, "Use one of these values, or leave latency out.")
         if self.largest is not None and any(side <= 0 or side % 2 for side in self.largest):
             message = f"NVDEC's surfaces have even sides, not {self.largest[0]}x{self.largest[1]}"
             raise UsageError(message, "Give (width, height) in even numbers.")

@@ -1,4 +1,4 @@
-"""Judges whether NVDEC may decode a track: every picture must equal that of the software decoder.
+"""Judges whether NVDEC may decode a track: every picture must equal the software decoder's picture.
 
 ``nvidia.nvdec.caps`` asks the device.
 """
@@ -20,7 +20,7 @@ CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedTrack:
-    """A track before any of it is decoded. ``codec`` and ``pix_fmt`` are FFmpeg's names."""
+    """The facts about a track that are known without decoding. ``codec`` and ``pix_fmt`` are FFmpeg's names."""
 
     codec: str
     pix_fmt: str | None

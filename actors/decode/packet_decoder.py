@@ -33,7 +33,7 @@ class PacketDecoding(Protocol[PictureT]):
     """Decodes one series of packets, which begins with a random access point. Used by one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
-        """Decode one packet, and yield the pictures that are complete; raises what ``PictureDecoder.decode`` raises."""
+        """Decode one packet, and yield the pictures that are complete; raises as ``PictureDecoder.decode`` does."""
 
     def flush(self) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the remaining pictures; push nothing afterwards."""
@@ -60,15 +60,15 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` returns each picture as soon as it is decoded.
 
-        Only ``wanted`` pictures are returned and take memory; None returns all. A pixel format that ``coded`` lacks is
-        read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError`` if the device does
-        not decode such a track.
+        Only ``wanted`` pictures are returned (None: all); other pictures take no memory. A pixel format that ``coded``
+        lacks is read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError`` if the
+        device does not decode such a track.
         """
 
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range, or only the wanted ones.
+        """Yield the pictures of a range, or only the wanted pictures.
 
         The last picture is yielded only after flushing and all checks, so that a caller may stop there.
         """
@@ -89,7 +89,7 @@ def _pictures(
 
 
 def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator[tuple[int | None, PictureT]]:
-    """Yield the pictures, but the last one only after ``pictures`` has ended."""
+    """Yield the pictures, but the last picture only after ``pictures`` has ended."""
     held = next(pictures, None)
     for following in pictures:
         if held is not None:
@@ -102,7 +102,7 @@ def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator
 def _needed(
     coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets up to that of the last wanted picture; all packets if times do not identify packets."""
+    """Yield the packets up to the last wanted picture's packet; all packets if times do not identify packets."""
     if not wanted.by_packet:
         yield from packets
         return
@@ -170,7 +170,7 @@ class SoftwareDecoding:
         yield from decode_packet(self._context, self._number, None, self._tally)
 
     def close(self) -> None:
-        """Do nothing: the context is freed when the last reference to it goes."""
+        """Do nothing: the context is freed when the last reference to it is dropped."""
 
     def stated(self, number: int | None, picture: VideoFrame) -> StatedPicture:
         """Return the picture's properties as the decoder states them."""

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 BLOCK: Final = 8
-"""Rows and columns of a checked block: as many as in the smallest block of HEVC, half of a macroblock."""
+"""The side of a checked block: HEVC's smallest block has the same side, a macroblock twice this side."""
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
-"""The rows of a block that are compared, field by field; deblocking beside a decoded block may change other rows."""
+"""The rows of a block that are compared, by field; deblocking beside a decoded block may change the other rows."""
 _BLACK_8BIT: Final = 16
 _CONCEALMENT: Final = "1024"
-"""FFmpeg conceals damage if this option is not 0. The default, ``guess_mvs+deblock``, adds steps; this bit does not."""
+"""A bit that only turns FFmpeg's concealment on; the default, ``guess_mvs+deblock``, adds two steps."""
 _DEEPEST_BITS: Final = 16
 
 
@@ -80,7 +80,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
 def _has_marked_field(
     rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
 ) -> bool:
-    """Return whether any block of ``rows`` has the mark in all visible ``lines``; most blocks fail at the first."""
+    """Return whether any block of ``rows`` is marked in all visible ``lines``; most blocks fail in the first line."""
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
     if not len(compared):

@@ -21,7 +21,7 @@ class WantedPictures:
     shifts: tuple[TimeShift, ...] = ()
     tick_divisor: int = 1
     by_packet: bool = False
-    """Whether packets may be left out; for that, each packet must show one whole picture at its own time."""
+    """Whether packets may be left out, which requires that each packet shows one whole picture at its own time."""
 
     def has(self, packet: int | None, pts: int | None) -> bool:
         """Return whether a picture is wanted; ``pts`` is that of its packet, in the container's ticks."""

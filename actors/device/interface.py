@@ -30,7 +30,7 @@ SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 
 @dataclass(frozen=True, slots=True)
 class SessionCounts:
-    """The counts of a device's sessions."""
+    """How many sessions a device has made, has open and has refused."""
 
     sessions_made: int = 0  # sessions made since the process began
     decoding: int = 0  # sessions that decode now
@@ -44,7 +44,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def to_device(self, picture: "VideoFrame") -> "DevicePicture":
-        """Copy a software picture to the device; ``EngineUnfit`` if no surface holds it, ``DeviceError`` on failure."""
+        """Copy a software picture to the device; ``EngineUnfit`` if no surface fits it, ``DeviceError`` on failure."""
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> "VideoFrame":
@@ -56,7 +56,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if one failed or is unknown."""
+        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if a stream fails or is unknown."""
 
     @abstractmethod
     def close(self) -> None:
@@ -99,7 +99,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def non_blocking_pictures(self) -> "AbstractContextManager[PictureDecoder[VideoFrame]]":
-        """Provide a decoder into host memory that raises ``EngineBusy`` if no session is free for it."""
+        """Provide a decoder into host memory; decoding raises ``EngineBusy`` if no session is free."""
 
     @abstractmethod
     def decoder_with(
@@ -128,7 +128,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
-        """Return the encoder's capabilities; ``EngineUnfit`` if it lacks the codec, ``DeviceError`` if asking fails."""
+        """Return the encoder's capabilities; ``EngineUnfit`` if it lacks the codec, ``DeviceError`` on failure."""
 
     @abstractmethod
     def encoder_package(self) -> str:
@@ -142,7 +142,7 @@ class WorkerDevice(ABC):
     def open_encoder(
         self, settings: "EncoderSettings", *, from_host: bool, stream: int | None = None
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
-        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` on failure.
+        """Open an encoder for pictures in host or device memory; ``EngineUnfit`` or ``DeviceError`` on failure.
 
         The encoder reads device pictures in the CUDA stream with the handle ``stream``; None is the default stream.
         """

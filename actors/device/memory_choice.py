@@ -146,7 +146,7 @@ def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
 
 
 def prefetched_to(before: Attach, now: Attach) -> Party | None:
-    """Return the party to which a change of attachment prefetches (CUDA for Tegra, Table 2); None if there is none."""
+    """Return the party to which a change of attachment prefetches (CUDA for Tegra, Table 2), or None."""
     if (before is Attach.HOST) is (now is Attach.HOST):
         return None
     return Party.HOST if now is Attach.HOST else Party.GPU

@@ -78,7 +78,7 @@ class EndedPieces:
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:
-        """Add those of the given pieces that have ended."""
+        """Add the ended pieces among the given pieces."""
         self._pieces.extend(piece for piece in pieces if piece.ended_s is not None)
 
     def take(self) -> tuple[Piece, ...]:
@@ -109,8 +109,8 @@ class KeptPieces:
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:
         """Return the report for the supervisor of ``term``: pieces that run, or that ended within ``RECENT_S``.
 
-        ``running`` has the pieces that the processes report as running; any that ended since are reported as ended. A
-        new ``term`` is another supervisor, which knows no pieces yet.
+        ``running`` has the pieces that the processes report as running; any of them that have ended since are reported
+        as ended. A new ``term`` is another supervisor, which knows no pieces yet.
         """
         self._reports = self._reports + 1 if term == self._term else 1
         self._term = term

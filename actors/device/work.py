@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """What running work may use: the worker's GPU, if any, and progress reports, which also notice cancellation."""
+    """What running work may use: the worker's GPU, if any, and progress reports, which also raise ``Cancelled``."""
 
     began_s: float = field(default_factory=time.monotonic)
     frames_done: int = 0  # frames done since the last ``start_over``
@@ -40,13 +40,13 @@ class WorkContext:
             raise Cancelled("the work was cancelled")
 
     def start_over(self, frames_done: int) -> None:
-        """Report that only ``frames_done`` of the finished frames count: the other frames are repeated."""
+        """Report that only ``frames_done`` of the finished frames count; the other frames will be done again."""
         self.frames_redone += self.frames_done - frames_done
         self.frames_done = frames_done
 
     @property
     def frames_worked(self) -> int:
-        """The number of frames worked on, including repeated ones; it never decreases."""
+        """The number of frames worked on, including repeated frames; it never decreases."""
         return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:
@@ -60,7 +60,7 @@ class Constraints:
 
     alone: bool = False  # whether the worker process must run nothing else at the same time
     avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
-    same_kind_as: str = ""  # the kind of device to prefer if a worker with one comes in time; "" for any
+    same_kind_as: str = ""  # the preferred kind of device, if a worker with this kind comes in time; "" for any kind
     software: str = ""  # why no device may decode the input; "" if a device may
 
 
@@ -72,8 +72,8 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str  # the name of the work in progress reports and errors; (job, label) is unique while the work runs
-    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
+    label: str  # the name that progress reports and errors show; (job, label) is unique while the work runs
+    apart_from: str = ""  # the label of another work item of the job; the station that ran it must not run this work
     constraints: Constraints = UNCONSTRAINED
     ships: bool = False  # whether the work reads a file on the submitter's machine, which the pool must serve
 

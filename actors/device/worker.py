@@ -61,7 +61,7 @@ class WorkerCore:
             with self._lock:
                 self._awaited.discard(awaited)
             message = f"the worker has no thread for {work.label}: {error}"
-            advice = "Give the worker's machine more threads, or fewer segments at a time."
+            advice = "Raise the thread limit of the worker's machine, or run fewer segments at a time with --workers N."
             awaited.set_exception(WorkerLost(message, advice))
             return awaited
         ran.add_done_callback(partial(self._pass_on, awaited))

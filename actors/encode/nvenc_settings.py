@@ -28,7 +28,7 @@ class TuningInfo(StrEnum):
     ULTRA_LOW_LATENCY = "ultra_low_latency"
     LOSSLESS = "lossless"
     ULTRA_HIGH_QUALITY = "uhq"
-    """Missing in the guide, which is older; only for HEVC and AV1."""
+    """Absent from the older programming guide; only HEVC and AV1 have this tuning."""
 
 
 class RateMode(StrEnum):

@@ -1,6 +1,6 @@
 """Encoder options that a user may not set, because they would break a promise that every output keeps.
 
-The promises: one packet per picture, closed segments, no opened files, and everywhere the same bytes and colours.
+The promises: one packet per picture, closed segments, no opened files, and the same bytes and colours everywhere.
 """
 
 from collections.abc import Mapping
@@ -108,7 +108,7 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_gr
     if on_grid and spellings & on_the_grid:
         reason = _GRID
     if reason is not None:
-        raise Unsupported(f"the encoder option {name} cannot be set", f"Leave it out: {reason}.")
+        raise Unsupported(f"the encoder option {name} cannot be set", f"Leave the option out: {reason}.")
 
 
 def _spellings(implementation: str, name: str) -> set[str]:

@@ -28,7 +28,7 @@ _Words = _Sets * 2
 
 @contextmanager
 def ordinary_scheduling() -> Iterator[None]:
-    """Keep the calling thread, and threads that it starts, at normal priority, if the kernel allows that."""
+    """Keep the calling thread, and threads that it starts, at normal priority, unless the kernel refuses."""
     words = _Words()
     is_known = sys.platform == "linux" and not _libc().capget(ctypes.byref(_Header(_VERSION, 0)), words)
     if not is_known or not words[0].effective & _SYS_NICE:
@@ -49,5 +49,5 @@ def _libc() -> ctypes.CDLL:
 
 
 def _set_rights(words: "ctypes.Array[_Sets]") -> None:
-    # The kernel never refuses this: a thread may drop a capability, and regain it as long as it is permitted.
+    # The kernel never refuses this: a thread may drop a capability, and regain it while the capability is permitted.
     _libc().capset(ctypes.byref(_Header(_VERSION, 0)), words)

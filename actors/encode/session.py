@@ -99,7 +99,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     def _later_pts(self, pts_ticks: int | None) -> int:
         last = self._last_pts_ticks
         if pts_ticks is None or (last is not None and pts_ticks <= last):
-            raise EncoderFailed(f"{self.name} got a picture at {pts_ticks} after one at {last}")
+            raise EncoderFailed(f"{self.name} got a picture at {pts_ticks} after a picture at {last}")
         return pts_ticks
 
     def _count_packet(self, failure: type[EncoderFailed | EngineFailed], *, is_keyframe: bool) -> None:

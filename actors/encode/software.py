@@ -72,7 +72,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
     def close(self) -> None:
-        """Free the encoder's memory and threads now, instead of when the session is collected."""
+        """Free the encoder's memory and threads now, instead of when the session is garbage-collected."""
         self._state = SessionState.CLOSED
         self._context = None
 
@@ -81,9 +81,9 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     ) -> list[EncodedPacket]:
         """Encode a picture with the size, pixel format and time base of the settings; VP9 has no SEI messages."""
         if sei_messages and self._settings.codec is Codec.VP9:
-            raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
+            raise Unsupported(f"{self.name} does not write SEI messages", "Omit SEI messages, or use another codec.")
         self._check(picture)
-        # Otherwise the decoder's picture type would decide that of the encoder.
+        # Otherwise the encoder would copy the decoder's picture type.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
         picture.duration = self._nominal_ticks
         pts = picture.pts or 0
@@ -109,7 +109,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._rate = wanted
 
     def _encoder_pts(self, pts: int) -> int:
-        """Return the pts for the encoder: the picture's pts, or the smallest pts above the previous one."""
+        """Return the pts for the encoder: the picture's pts, or the smallest pts above the previous pts."""
         if self._time_base == self._settings.time_base:
             return pts
         own = floor(pts * self._settings.time_base / self._time_base)
@@ -235,7 +235,7 @@ def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange
         raise Unsupported(message, 'Use codec="h264" or encoder="nvenc", or open another session with the new rates.')
     if wrong := [key for key in given if key not in _CHANGEABLE]:
         message = f"{name} cannot change {', '.join(wrong)} while it encodes"
-        raise Unsupported(message, f'It can change {", ".join(_CHANGEABLE)}; or use encoder="nvenc".')
+        raise Unsupported(message, f'Change only {", ".join(_CHANGEABLE)}, or use encoder="nvenc".')
     for key, value in given.items():
         least, most = (_BEST, _WORST) if key == "cq" else (LEAST_RATE_BPS, (1 << 31) - 1)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -254,7 +254,7 @@ def _of_bitrate(name: str, rate: RateControl, change: RateChange) -> RateControl
         raise Unsupported(f"{name} encodes at a bitrate, and has no quality to change", "Give bitrate instead.")
     is_constant = rate.maxrate_bps == rate.bitrate_bps
     if change.bitrate is not None and not is_constant:
-        raise Unsupported(f"{name} can change its bitrate only if it is constant", _OPEN_WITH)
+        raise Unsupported(f"{name} can change its bitrate only if the bitrate is constant", _OPEN_WITH)
     bitrate = change.bitrate or rate.bitrate_bps
     limited = _limited(name, rate, change)
     if is_constant and change.maxbitrate not in (None, bitrate):

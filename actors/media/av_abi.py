@@ -245,8 +245,8 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
 def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
     """Make an unopened decoder allocate its pictures with ``function``, which must outlive the decoder.
 
-    ``function`` gets pictures that no PyAV object holds, so the structure of pictures is checked here on one that we
-    made.
+    ``function`` gets pictures that no PyAV object holds, so the structure of pictures is checked here on a picture that
+    we made.
     """
     _prove_pictures()
     place = context_address(context) + _GET_BUFFER_OFFSET_BYTES

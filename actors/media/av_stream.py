@@ -188,7 +188,7 @@ def set_audio_parameters(
 def set_audio_padding(
     stream: "Stream", initial_padding: int, *, trailing_padding: int = 0, seek_preroll: int | None = None
 ) -> None:
-    """State how many samples an audio encoder added before the first real sample and after the last one.
+    """State how many samples an audio encoder added before the first real sample and after the last.
 
     ``seek_preroll`` is the number of samples to decode after a seek until the sound is right (Opus: 80 ms); None leaves
     it unchanged.

@@ -26,7 +26,7 @@ from .seeking import AccessPoint
 from .stores import Shipment, place_of
 
 KEPT_FORMATS: Final = ("mov", "matroska")
-"""The first names of the demuxers that are reused."""
+"""The demuxers whose open containers are reused, each by the first of its names."""
 MOST_KEPT: Final = 16
 """How many idle sources are kept: at least as many as a worker decodes at once. The index of a long film takes several
 megabytes.
@@ -46,7 +46,7 @@ class OpenSource:
     key: _Key | None
     entries: int
     wanted: WantedBytes
-    """The span of a remote source that is read sequentially; the user sets its end."""
+    """The span of a remote source that is read sequentially; the caller sets the span's end."""
     is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0
@@ -73,7 +73,7 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A track's parameters, found by decoding the first pictures of an mp4; ``stated`` is never opened."""
+    """A track's parameters, found by decoding the first pictures of an mp4; the context ``stated`` is never opened."""
 
     stated: CodecContext
     entries: int
@@ -112,7 +112,7 @@ class _Opening:
     found: _Found | None = None
 
     def open(self, source: str, track: int, key: _Key, wanted: WantedBytes) -> OpenSource:
-        """Open the source. Later openings decode pictures again only if the packets depend on that."""
+        """Open the source. Later openings decode pictures again only if the packets depend on decoding."""
         if wanted.part is not None:
             return _open(source, track, key, wanted)
         if (found := self.found) is not None:
@@ -155,7 +155,7 @@ class KeptSources:
         shipment: Shipment | None = None,
         part: FilePart | None = None,
     ) -> Iterator[OpenSource]:
-        """Hold a source, kept or newly opened, exclusively, to read the stream of index ``track``.
+        """Hold a source exclusively, kept or newly opened, to read the stream with index ``track``.
 
         With ``afresh``, the source is opened now, to be read from the beginning. ``expected`` is the
         ``version_anywhere`` that the source must have, or None. ``shipment`` says how to read a source that is on
@@ -179,7 +179,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note the facts found by ``container``, an opening of a local source elsewhere, for the next opening here.
+        """Note the facts that ``container`` found in a local source, for the next opening here.
 
         Call this before ``container`` reads on. ``version`` is the ``source_version`` from before the opening.
         """
@@ -202,7 +202,7 @@ class KeptSources:
         self._close(lambda key, _: key[0] == source, facts=isinstance(source, HeldSource) or not is_local(source))
 
     def _close(self, is_over: Callable[[_Key, float], bool], *, facts: bool = True) -> None:
-        """Close the idle sources for which ``is_over(key, last used)`` is true; with ``facts``, drop those too."""
+        """Close the idle sources for which ``is_over(key, last used)`` is true; ``facts`` also drops their facts."""
         with self._lock:
             closing = [each for each in self._idle if each.key and is_over(each.key, each.idle_since_s)]
             self._idle = [each for each in self._idle if each not in closing]

@@ -147,7 +147,7 @@ def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and se
             file.seek(position)
             data = file.read(size)
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"its read returns {type(data).__name__}, not bytes")
+            raise TypeError(f"read() returns {type(data).__name__}, not bytes")
         return bytes(data)
 
     return read_at

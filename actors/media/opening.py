@@ -63,9 +63,9 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""FFmpeg's default: if only one small track of a file is wanted, little more than that track is read."""
+"""FFmpeg's default; larger reads would mostly fetch other tracks if only one small track is wanted."""
 _LARGE_BUFFER_BYTES = 1 << 18
-"""Each read takes the GIL, for which a worker's threads compete; this buffer needs an eighth of the reads."""
+"""Each read takes the GIL, for which a worker's threads compete; this buffer saves seven of eight reads."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
@@ -120,7 +120,7 @@ def open_bytes(url: str) -> "Iterator[Readable]":
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
     """Yield the packets of these tracks, or of all tracks, in the container's order, without empty packets at the end.
 
-    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
+    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` if the
     container cannot be read any further.
     """
     try:
@@ -299,11 +299,11 @@ def _check_kind(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         # A source is read several times, and opening a pipe without a writer never returns.
         message = f"{path} is a pipe or a device, not a media file"
-        raise InputUnreadable(message, "Write it to a file first: it is read more than once.")
+        raise InputUnreadable(message, "Write the data to a file first: a source is read more than once.")
 
 
 def _empty(name: str) -> InputUnreadable:
-    return InputUnreadable(f"{name} is empty", "Copy or download it again.")
+    return InputUnreadable(f"{name} is empty", "Copy or download the file again.")
 
 
 @contextmanager
@@ -334,7 +334,7 @@ def _refuse_second(url: str, flags: int, options: dict[str, Any]) -> NoReturn:  
 
 
 def _close(container: av.container.InputContainer) -> None:
-    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed one does not.
+    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed decoder does not.
     for stream in container.streams.video:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()

@@ -85,7 +85,7 @@ def packets_from(
 def first_packets(
     packets: "Iterator[Packet[VideoStream]]", expected: AccessPoint | None
 ) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
-    """Return a track's packets with their numbers; None if the first packet is not the ``expected`` one."""
+    """Return a track's packets with their numbers; None if the first packet is not ``expected``."""
     first = next(packets, None)
     if first is None or (expected is not None and not _is_same(first, expected)):
         return None

@@ -60,7 +60,7 @@ class SharedBlocks:
         os.close(self._data)
 
     def read(self, position: int, size: int, fetch: Callable[[int, int], bytes], *, at_once: int = 1) -> bytes:
-        """Return up to ``size`` bytes from ``position``, at least one before the end of the source.
+        """Return up to ``size`` bytes from ``position``, at least one byte before the end of the source.
 
         Missing bytes come from ``fetch(position, size)``, which may return fewer bytes; a call asks for at most
         ``at_once`` blocks.
@@ -79,7 +79,7 @@ class SharedBlocks:
         return content[position - begin : position - begin + size]
 
     def _run(self, first: int, last: int, *, marked: bool) -> int:
-        """Return how many consecutive blocks, from ``first`` to ``last`` at most, are held (``marked``) or missing."""
+        """Return how many consecutive blocks from ``first`` to ``last`` are held (if ``marked``) or missing."""
         count = 0
         while first + count <= last and bool(self._marks[first + count]) is marked:
             count += 1
@@ -104,8 +104,8 @@ def _whole(fetch: Callable[[int, int], bytes], position: int, size: int) -> byte
 class HeldBlocks:
     """A job's hold on the blocks of a remote source.
 
-    There are no blocks for a local source, a source without a stated version, or one that would fill more than half of
-    the free space in ``TMPDIR``. Jobs that read the same version at the same time share the blocks.
+    There are no blocks for a local source, a source without a stated version, or a source that would fill more than
+    half of the free space in ``TMPDIR``. Jobs that read the same version at the same time share the blocks.
     """
 
     def __init__(self, source: str) -> None:

@@ -1,4 +1,4 @@
-"""Retries calls of a store if that can help: after a dropped connection, a busy server or a truncated answer."""
+"""Retries calls of a store if a retry can help: after a dropped connection, a busy server or a truncated answer."""
 
 import errno
 import socket
@@ -34,7 +34,7 @@ ResultT = TypeVar("ResultT")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a repeated call may succeed: it may unless the error is known to be permanent."""
+    """Return whether a repeated call may succeed: yes, unless the error is known to be permanent."""
     if isinstance(error, _PERMANENT):
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
@@ -77,12 +77,12 @@ def status_of(error: BaseException) -> int | None:
 def reason(error: BaseException) -> str:
     """Return an error's text on one line."""
     if type(error).__name__ == "TooManyRedirects":  # an error of aiohttp has no message; aiohttp may not be installed
-        return "its server redirects without end"
+        return "the server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; raise a permanent error, or the last one."""
+    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; a permanent error is raised at once."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()

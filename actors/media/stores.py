@@ -146,7 +146,7 @@ def source_version(source: str) -> Hashable | None:
 
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
-    """Return the size, tag and last change of a remote source; None if its store states neither tag nor change."""
+    """Return the size, tag and last change of a remote source; None if its store states no tag or change."""
     return remote_state(source)[0]
 
 
@@ -170,7 +170,7 @@ def _stated(source: str) -> Mapping[str, Any]:
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a version that every node agrees on: a local source's size, and its time in whole seconds."""
+    """Return the part of a version that every node agrees on: a local source's size and change time in seconds."""
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9

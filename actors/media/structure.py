@@ -80,7 +80,7 @@ def box_length(head: bytes) -> int | None:
 
 
 def boxes(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the boxes from ``begin`` to ``end``, at which a box without a length ends; None is the end of the file."""
+    """Yield the boxes from ``begin`` to ``end`` (None: the file's end); a box without a length extends to ``end``."""
     limit = NO_END if end is None else end
     for _ in range(_MOST_SECTIONS):
         head = read(begin, LONG_HEAD_BYTES) if begin + _HEAD_BYTES <= limit else b""
@@ -144,7 +144,10 @@ def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
 
 
 def change_finished(path: Path, changes: Iterable[Callable[[Read], Iterable[Change]]]) -> None:
-    """Make changes to a finished file; each of ``changes`` reads the unchanged file. Updates Matroska's checksums."""
+    """Make changes to a finished file, and update Matroska's checksums.
+
+    Each function in ``changes`` reads the unchanged file.
+    """
     finds = tuple(changes)
     if not finds:
         return

@@ -77,7 +77,7 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return the divisor of the tick for R4; ``shared`` has (frames sharing a time, ticks to the next time)."""
+    """Return the divisor of the tick for rule R4; ``shared`` has (frames sharing a time, ticks to the next time)."""
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 
@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule applies to a frame: it has the next expected time, and no other frame has the same."""
+        """Return whether no rule applies to a frame: it has the next expected time, which no other frame shares."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -141,7 +141,7 @@ class TimestampRepair(Generic[FrameT]):
         )
 
     def _time(self, frame: FrameT, ticks: int | None) -> None:
-        """Rule R2: give the frame a time, and put it among those waiting to be sorted."""
+        """Rule R2: give the frame a time, and put it among the frames that wait to be sorted."""
         self.counts.missing += self.untimed or ticks is None
         if self.untimed:
             self._hold(round(self._order * self.nominal), frame, is_expected=True)
@@ -204,5 +204,5 @@ class TimestampRepair(Generic[FrameT]):
 
 
 def is_increasing(times: Sequence[int]) -> bool:
-    """Return whether every time is after the one before it."""
+    """Return whether the times are strictly increasing."""
     return all(a < b for a, b in pairwise(times))

@@ -55,7 +55,7 @@ class MasteringDisplay:
 
 @dataclass(frozen=True, slots=True)
 class ContentLight:
-    """CTA-861.3 content light level, both in cd/m²."""
+    """CTA-861.3 content light level: two values in cd/m²."""
 
     max_cll: int
     max_fall: int
@@ -126,9 +126,9 @@ class VideoFormat:
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read an ``AVMasteringDisplayMetadata``, in which a missing half is zeros. None if both halves are missing.
+    """Read an ``AVMasteringDisplayMetadata``, in which a missing half consists of zeros.
 
-    ``ValueError`` if it is too short.
+    None if both halves are missing. ``ValueError`` if it is too short.
     """
     if len(data) < _MASTERING.size:
         raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")

@@ -43,17 +43,18 @@ from .nvenc.session import NvencSession
 from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 
 _IDLE_SESSIONS: Final = 32
-"""How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
+"""How many idle decoder sessions a worker keeps: more than the engines of a GPU can use at once."""
 _SESSIONS_BESIDE: Final = 16
-"""How many decoder sessions are enough for a user's program, however many films it reads: they fill all engines of a
-GPU. More would only be opened and closed again, which takes a tenth of a second each.
+"""How many decoder sessions are enough for a user's program, however many films it reads: they fill a GPU's engines.
+
+Each further session would only be opened and closed again, which takes a tenth of a second.
 """
 _SWITCH_INTERVAL_S: Final = 1e-4
 """How often a thread must offer the GIL. A dozen threads exchange it thousands of times a second: Python's default of 5
 ms costs a quarter of the speed.
 """
 _SHARED_BYTES: Final = 16 << 30
-"""A GPU with this much free memory may be used by two of our processes; a smaller one has few engines."""
+"""A GPU with this much free memory may be used by two of our processes; smaller GPUs have few engines."""
 _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'Run pip install "codecfleet[nvidia]"; codecfleet doctor shows what else is missing.'
 
@@ -84,7 +85,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """A GPU of this process. The first user opens it with ``open_``, and gets the error if that fails."""
+    """A GPU of this process. The first user opens it with ``open_``, and gets the error if opening fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -144,7 +145,7 @@ class Gpu(WorkerDevice):
         return NvencSession(self.opened().nvenc, settings, from_host=from_host, stream=stream)
 
     def open_mover(self) -> CudaMover:
-        """Return a mover between host and device, for one thread: an idle mover, or else a new one."""
+        """Return a mover between host and device, for one thread; an idle mover is reused."""
         gpu = self.opened()
         try:
             return gpu.movers.pop()
@@ -167,7 +168,7 @@ class Gpu(WorkerDevice):
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
     def open_tensors(self) -> CudaTensors:
-        """Return a maker of tensors, for one thread: an idle maker, or else a new one."""
+        """Return a maker of tensors, for one thread; an idle maker is reused."""
         gpu = self.opened()
         try:
             return gpu.tensor_makers.pop()
@@ -198,7 +199,7 @@ class Gpu(WorkerDevice):
 
     @property
     def is_shared(self) -> bool:
-        """Whether the GPU is open, and this process leaves room for a second one."""
+        """Whether the GPU is open, and this process leaves room for a second process."""
         gpu = self._opened
         return gpu is not None and gpu.is_shared
 
@@ -257,7 +258,8 @@ class _Late(PacketDecoder[PictureT]):
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """Open the one device that CUDA_VISIBLE_DEVICES shows, and monitor standard output from then on.
 
-    ``is_second``: another process of the same worker uses the device too, so this one takes only half of the memory.
+    ``is_second``: another process of the same worker uses the device too, so this process takes only half of the
+    memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
@@ -318,7 +320,8 @@ def assemble_gpu(
 
     If ``unpacker`` is None, the host splits the planes. ``wrong_pictures`` returns how many wrong pictures were
     reported so far. If ``converter``, ``packing`` or ``tensors`` is None, the device's kernels do that work.
-    ``is_shared`` leaves half of all memory to another process. ``sessions_enough`` decoder sessions are enough at once.
+    ``is_shared`` leaves half of all memory to another process. While ``sessions_enough`` decoder sessions are in use,
+    callers wait before more are opened.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
@@ -346,7 +349,7 @@ def assemble_gpu(
         packing=packing or _CompiledOnce(cuda, CompiledPacking),
         tensors=tensors or _CompiledOnce(cuda, CompiledTensors),
         tensor_makers=tensor_makers,
-        # If this kernel compiles, the others will too; compiling those takes longer, and happens on first use.
+        # If this kernel compiles, the others will too; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )

@@ -66,7 +66,7 @@ class Channel(Generic[ServerT]):
         self._outbox.put_nowait(framed(FrameKind.TELL, 0, request))
 
     async def run(self) -> str:
-        """Send, receive and serve until ``hang_up`` or the other side is gone; return the defect that ended this."""
+        """Send, receive and serve until ``hang_up`` or the other side is gone; return the defect that ended the run."""
         try:
             async with TaskOwner() as owner:
                 owner.start(self._write(), "a channel's sending")
@@ -85,7 +85,7 @@ class Channel(Generic[ServerT]):
 
     def hang_up(self) -> None:
         """From now on receive only messages that have already been sent."""
-        with suppress(OSError):  # the socket was closed before
+        with suppress(OSError):  # the socket is already closed
             self._end.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pickle.PickleBuffer
 
 LENGTH: Final = struct.Struct(">I")
 _JOINED_BYTES: Final = 1 << 16
-"""The largest frame that is copied and sent by one system call, which costs more than the copy."""
+"""The largest frame that is copied so that one system call sends it: a system call costs more than the copy."""
 
 
 class Request(ABC, Generic[ServerT_contra, ReplyT_co]):
@@ -89,6 +89,6 @@ def portable(error: CodecfleetError) -> CodecfleetError:
 
 
 def lost_result(what: str, error: Exception) -> WorkError:
-    """Return the error of a call whose result failed to ``what``: pickle or unpickle."""
+    """Return the error of a call whose result cannot be pickled or unpickled, as ``what`` says."""
     message = f"the result does not {what}: {type(error).__name__}: {error}"
     return WorkError(message, "Return a value of importable classes.")

@@ -72,7 +72,7 @@ class Running(subprocess.Popen[bytes]):
         return said.decode(errors="replace")
 
     def ended(self) -> str:
-        """Wait ``END_S`` for the process to end, and return how it ended. The last call, as it also calls ``close``."""
+        """Wait ``END_S`` for the process to end, call ``close``, and return how the process ended."""
         code = self.code(END_S)
         last = self.last_words()
         self.close()
@@ -100,11 +100,11 @@ def start_command(
 
     Args:
         command: the program and its arguments.
-        prints: where its output goes; a number is a descriptor of this process.
-        environment: its variables. None: this process's.
-        folder: the folder in which it starts. None: this process's.
-        inherited: descriptors of this process that it gets, with the same numbers.
-        limits: its limits.
+        prints: where the program's output goes; a number is a descriptor of this process.
+        environment: the program's environment variables; None means those of this process.
+        folder: the folder in which the program starts; None means this process's folder.
+        inherited: descriptors of this process that the program gets, with the same numbers.
+        limits: the program's limits.
     """
     with ExitStack() as undo:
         ours, theirs = socket.socketpair()

@@ -127,12 +127,12 @@ def encode_paths(
     ``device`` is the worker's device, if any. ``require_device`` waits for the device's decoder even if software would
     be faster. ``software`` says why the device must not decode; "" if it may.
 
-    ``EngineUnfit`` if a device must encode the track, and this worker has none.
+    ``EngineUnfit`` if a device must encode the track, and this worker has no device.
     """
     in_software = DecodePath(SOFTWARE, reason=software)
     if encoder.on_device:
         if device is None:
-            message = f"{encoder.implementation} encodes on a GPU, and this worker has none"
+            message = f"{encoder.implementation} encodes on a GPU, and this worker has no GPU"
             raise EngineUnfit(message, "Use --encoder software.")
         if filters.on_device:
             uploaded = DecodePath(UploadingDecoder(device.open_mover), device, reason=software)

@@ -47,7 +47,7 @@ class EncodedSegment:
     encode_s: float
     wall_s: float
     device_fault: str = ""  # the device decoder's error, after which software decoded the segment
-    frames_due: int | None = None  # if the track has its own rate: how many pictures are due; 0 if none was decoded
+    frames_due: int | None = None  # if the track has its own rate: how many pictures are due; 0 if no picture decoded
 
     @property
     def first_shown(self) -> int | None:
@@ -270,8 +270,8 @@ class _Run(Generic[PictureT]):
         if self._work.keyframes is not None and given != self._keyframes:
             wanted, name = len(self._keyframes), self._work.encoder.implementation
             message = (
-                f"segment {self._work.segment}: {name} made {len(given)} keyframes, and not exactly the {wanted} "
-                "of the keyframe interval"
+                f"segment {self._work.segment}: {name} made {len(given)} keyframes, and not the {wanted} keyframes "
+                "that the keyframe interval requires"
             )
             raise EncoderFailed(message, "Leave out --encoder-option and --keyframe-interval, or use another --codec.")
 

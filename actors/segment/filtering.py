@@ -43,8 +43,9 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""How many frames a filter looks ahead. bwdif uses one frame before and one after; one more is a margin for its field
-history.
+"""How many frames a filter looks ahead.
+
+bwdif looks one frame ahead; a further frame is a margin for its field history.
 """
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
@@ -141,7 +142,7 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory needed besides that of the pictures: for denoising, an overlay and a subtitle."""
+        """The memory needed in addition to the pictures: for denoising, an overlay and a subtitle."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))
@@ -200,7 +201,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg cannot."""
+        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg refuses."""
         given = self._described(frame)
         if given != self._given:
             yield from self.finish()

@@ -17,8 +17,8 @@ class FrameRate:
     """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
 
     It shows the picture that is on screen in the source ``lead_ticks`` later: the last picture at or before that time,
-    or else the first picture. Ticks are those of the source; ``fps`` is in pictures a second. No picture is shown
-    before its own time, so a segment that begins with a source picture needs no earlier source picture.
+    or the first picture if all are later. Ticks are those of the source; ``fps`` is in pictures a second. No picture is
+    shown before its own time, so a segment that begins with a source picture needs no earlier source picture.
     """
 
     fps: Fraction
@@ -105,7 +105,7 @@ class KeyframeGrid:
         return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
 
     def begins(self, multiple: int) -> int:
-        """Return the first tick of a multiple of the keyframe interval; pictures from there on belong to it."""
+        """Return the first tick of a multiple of the keyframe interval, from which pictures belong to that multiple."""
         return self.first_ticks + floor(multiple * self.interval_ticks)
 
     def following(self, ticks: int) -> int:

@@ -33,7 +33,7 @@ _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER_CHUNK: Final = slice(12, 16)
 _HEADER_BYTES: Final = 24
 _ALIGNED_SAMPLES: Final = 64
-"""FFmpeg rounds the number of samples in a row up to a multiple of this."""
+"""FFmpeg rounds the number of samples in a row up to a multiple of this number."""
 
 FULL_RANGE: Final = 2
 _BYTE, _WORD = 255, 65535
@@ -112,7 +112,7 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
         under[...] = mixed
 
 
-@lru_cache(maxsize=1)  # all segments of a job share the result, at most as large as eight pictures of the film
+@lru_cache(maxsize=1)  # all segments of a job share the result, which is no larger than eight pictures of the film
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
     """Return the blends of an overlay by plane number; ``InputUnreadable`` if its file is not a readable PNG."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)
@@ -165,7 +165,7 @@ def _blend(levels: Levels, alpha: Levels, place: Size, step: Size, size: Size) -
     right, bottom = -(-(x + width) // across), -(-(y + height) // down)
 
     def summed(values: Levels) -> Levels:
-        """Return for each sample of the plane the sum of the overlay's values under it."""
+        """Return the sum of the overlay's values under each sample of the plane."""
         whole = np.zeros(((bottom - top) * down, (right - left) * across), np.int64)
         inner = slice(y - top * down, y - top * down + height), slice(x - left * across, x - left * across + width)
         whole[inner] = values
@@ -195,7 +195,7 @@ def png_size(content: bytes, name: str) -> Size:
 
 
 def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
-    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if a PNG is damaged, or its size or depth wrong."""
+    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if a PNG is damaged, or has a wrong size or depth."""
     size = png_size(content, name)
     try:
         frame = next(_decoded(content, size))

@@ -1,4 +1,4 @@
-"""Walks over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
+"""Walks over a segment's pictures for encoding, frames and inference: decodes them on one path, and hashes both seams.
 
 If a device fails, the next path decodes the segment from its beginning, since good pictures may refer to wrong
 pictures.
@@ -26,7 +26,7 @@ READ_AHEAD_FRAMES: Final = 4
 _FEW_FRAMES: Final = 32
 """For fewer pictures than this, a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures after a cut are hashed by both segments: as many as a filter with memory looks ahead."""
+"""How many pictures after a cut are hashed by both segments: the number that a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")

@@ -1,8 +1,8 @@
 """Turns a request's quality, rates and preset into one settled NVENC encoder.
 
-Devices that lack a feature (B pictures, look-ahead) are an encoder kind of their own, and never share a track with
-other devices. Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; advice of the Video Codec SDK. Nothing was
-measured on NVENC.
+Devices that lack a feature (B pictures, look-ahead) form their own encoder kind, and never share a track with other
+devices. Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; advice of the Video Codec SDK. Nothing was measured on
+NVENC.
 """
 
 from collections.abc import Mapping
@@ -133,7 +133,7 @@ def nvenc_request(
     """Return a request for NVENC, with its options parsed; ``Unsupported`` names a refused option."""
     for key, _ in options:
         if key in _RESERVED:
-            raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")
+            raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave the setting out.")
         if key in _OF_ONE_SESSION and not single_session:
             message = f"a job cannot set the NVENC setting {key}: {_OF_ONE_SESSION[key]}"
             raise Unsupported(message, "Leave the setting out, or encode frames with codecfleet.encode.")

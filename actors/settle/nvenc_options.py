@@ -23,7 +23,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         ("slice", "slice::mode", "slice::data", "sliceMode", "sliceModeData"),
         (_DROPPED, "There is no way to set slices; a software encoder has them."),
     ),
-    "qmin": ("PyNvVideoCodec writes initqp in its place", "Use qmax, initqp or cq."),
+    "qmin": ("PyNvVideoCodec sets initqp instead", "Use qmax, initqp or cq."),
     "temporalAQ": (_DROPPED, "Write temporalaq."),
     **dict.fromkeys(
         ("timingInfo", "timingInfo::num_unit_in_ticks", "timingInfo::timescale"),
@@ -31,21 +31,21 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     **dict.fromkeys(
         ("num_unit_in_ticks", "timescale"),
-        ("it is half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
+        ("the key is half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
     ),
     "gpuid": (_DROPPED, "Leave the key out: a worker sees one GPU, which is number 0."),
     "gpu_id": ("a worker sees one GPU, which is number 0", "Set CUDA_VISIBLE_DEVICES to choose the GPU."),
-    "cudacontext": ("the worker has its own", _OURS),
-    "cudastream": ("the worker has its own", _OURS),
-    "max_res": ("PyNvVideoCodec cannot change the size of an open encoder", "Leave it out."),
+    "cudacontext": ("the worker has its own context", _OURS),
+    "cudastream": ("the worker has its own stream", _OURS),
+    "max_res": ("PyNvVideoCodec cannot change the size of an open encoder", "Leave the key out."),
     "colorspace": (
         "the range to which the GPU converts RGB is not documented",
         "Give RGB frames and a matrix to codecfleet.encode, which converts them exactly.",
     ),
-    "s": ("it overrides the size of the pictures", "Use --scale."),
-    "use_ivf_container": ("codecfleet chooses the layout of packets", "Leave it out."),
-    "global_header": ("it is the package's name for repeatspspps=0", "Write repeatspspps=0."),
-    "source_av_format_context": ("it is the address of another library's structure", "Leave it out."),
+    "s": ("the key overrides the size of the pictures", "Use --scale."),
+    "use_ivf_container": ("codecfleet chooses the layout of packets", "Leave the key out."),
+    "global_header": ("the key is the package's name for repeatspspps=0", "Write repeatspspps=0."),
+    "source_av_format_context": ("the key is the address of another library's structure", "Leave the key out."),
     "profile": (_DROPPED, "The driver chooses the profile by the surface format."),
     **dict.fromkeys(
         ("intrarefresh", "intra_refresh", "ltr", "split_encode", "bref_mode", "weighted_pred", "filler"),
@@ -117,7 +117,7 @@ def _number(text: str) -> int:
 
 def _strength(text: str) -> int:
     if text == "0":
-        raise ValueError(f"the package takes 0 as automatic; write {_AUTOMATIC} for that")
+        raise ValueError(f"the package takes 0 as automatic; write {_AUTOMATIC} instead")
     return 0 if text == _AUTOMATIC else _number(text)
 
 

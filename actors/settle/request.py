@@ -21,7 +21,7 @@ def settle(
 ) -> EncoderSettings:
     """Return a request's settings for pictures like ``picture`` in ticks of ``time_base``.
 
-    ``capabilities`` are those of the NVENC that encodes, if NVENC does.
+    ``capabilities`` are those of the NVENC that encodes; None for software.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.
@@ -38,7 +38,7 @@ def settle(
 def encoder_kind(
     settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
 ) -> str:
-    """Return one line with everything, apart from pictures, that the bytes depend on; keywords are for NVENC."""
+    """Return one line with everything, apart from pictures, that the output's bytes depend on."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:

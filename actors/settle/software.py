@@ -28,9 +28,12 @@ _ROWS_PER_THREAD: Final = 135
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # units of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
-"""How many successfully opened settings are cached: the files of a batch use few different ones."""
+"""How many successfully opened settings are cached: the files of a batch use few different settings."""
 _LARGEST_TREE: Final = 64
-"""The side of x265's largest coding tree unit. A picture that is a single unit gets different bytes in every run."""
+"""The side of x265's largest coding tree unit.
+
+A picture that fits into a single unit gets different bytes in every run.
+"""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that exist in FFmpeg's software encoders under the same names."""
@@ -42,7 +45,7 @@ libraries accept.
 
 _Params = dict[str, str]
 _NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"}, Codec.HEVC: {"scenecut": "0"}}
-"""The options for no keyframes at scene changes; libsvtav1 and libvpx never make such keyframes."""
+"""The options that turn off keyframes at scene changes; libsvtav1 and libvpx never make such keyframes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, with which an encoder was opened once; raises the errors of ``settle``."""
+    """Return a software encoder's settings, after opening an encoder with them; raises the errors of ``settle``."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:
@@ -135,7 +138,7 @@ def software_kind(settings: EncoderSettings) -> str:
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265, and others unchanged."""
+    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265; others are unchanged."""
     key = PROFILES[settings.codec].params_key
     if key not in ("x264-params", "x265-params"):
         return settings
@@ -203,11 +206,10 @@ def _codec_options(codec: Codec, picture: VideoFormat, *, captions: bool) -> dic
 
 
 def codes_interlaced(codec: Codec, picture: VideoFormat) -> bool:
-    """Return whether interlaced pictures are coded as such, keeping their field order.
+    """Return whether interlaced pictures are coded as interlaced, which keeps their field order.
 
-    Only x264 codes them as such, if each field has whole pairs of chroma rows. (x265 would code each field as a
-    picture; the others have no fields.) Otherwise whole frames are coded: every line is kept, but the field order is
-    lost.
+    Only x264 does that, if each field has whole pairs of chroma rows. (x265 would code each field as a picture; the
+    other encoders have no fields.) Otherwise whole frames are coded: every line is kept, but the field order is lost.
     """
     rows = _INTERLACED_ROWS.get(picture.pix_fmt, 2)
     return codec is Codec.H264 and picture.interlaced and picture.height % rows == 0

@@ -29,7 +29,7 @@ class StillLook:
     colour: Colour
     """The source's colours, with matrix and range known."""
     format: StillFormat | None
-    """The format of the files; None for RGB samples instead."""
+    """The format of the files; None means RGB samples instead of files."""
     quality: int
     """The quality of JPEG and WebP, from 1 to 100."""
     tone: "ToneMap | None" = None

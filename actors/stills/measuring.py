@@ -1,4 +1,4 @@
-"""Measures how much each picture of a segment differs from the previous one, in grey pictures of ``GRID`` samples.
+"""Measures how much each picture of a segment differs from the previous picture, in grey pictures of ``GRID`` samples.
 
 The result includes the first and last grey pictures, so that seams are measured too.
 """
@@ -27,7 +27,10 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredSegment(SeenSegment):
-    """The measured pictures of a segment, in order. Always complete: pictures that do not decode are left out."""
+    """The measured pictures of a segment, in order.
+
+    Counts as complete even if pictures that do not decode are left out.
+    """
 
     pts_ticks: NDArray[np.int64]
     differences: NDArray[np.int64]  # the differences between successive pictures, 0 to ``DIFFERENCE_MOST``

@@ -38,7 +38,7 @@ class TakenStills(SeenSegment):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every moment has its picture."""
+        """Whether every moment has a picture."""
         return None not in self.shown
 
 

@@ -154,7 +154,7 @@ def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: Vide
     target = surface_format(output.pix_fmt)
     if target is None:
         raise Unsupported(f"no surface holds {output.pix_fmt}", "Use --encoder software.")
-    # The source states where chroma is sited; the encoded pictures keep that.
+    # The source states where chroma is sited; the encoded pictures keep that position.
     location = ChromaLocation(output.colour.chroma_location or ChromaLocation.LEFT.value)
     return Conversion(
         source=source,

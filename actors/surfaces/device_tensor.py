@@ -14,7 +14,7 @@ from ...errors import EncoderFailed
 from .frames_dlpack import CUDA, DLTensor
 
 _NAME: Final = b"dltensor"
-_NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
+_NOT_WHOLE: Final = "the samples are not whole numbers of 8 or 16 bits"
 _ADVICE: Final = "Round and convert the samples first."
 DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
@@ -48,7 +48,7 @@ def device_kind(tensor: Any) -> int:
 def device_tensor(tensor: Any) -> DeviceTensor:
     """Return where a CUDA tensor is. The capsule is not consumed: it owns the tensor until the result is dropped.
 
-    ``EncoderFailed`` if the tensor gives no capsule of a known kind, is not on a CUDA device, or holds other than whole
+    ``EncoderFailed`` if the tensor gives no capsule of a known kind, is not on a CUDA device, or does not hold whole
     numbers.
     """
     read = ctypes.pythonapi.PyCapsule_GetPointer
@@ -57,7 +57,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:
         capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # the tensor is complete after the producer's work
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
-        message = "the session reads pictures from the device, and this one is on the host"
+        message = "the session reads pictures from the device, but this picture is on the host"
         raise EncoderFailed(message, "Open the session for host input.")
     if found.code not in _WHOLE_NUMBERS:
         raise EncoderFailed(_NOT_WHOLE, _ADVICE)

@@ -161,7 +161,7 @@ class DeviceArray:
 
 
 def described(capsule: object) -> tuple[DLTensor, bool]:
-    """Return what an unused capsule describes, and whether that is read-only; ``ValueError`` for a used capsule."""
+    """Return a capsule's description, and whether the array is read-only; ``ValueError`` if the capsule was used."""
     for name, structure in ((_PLAIN, _Managed), (_VERSIONED, _ManagedVersioned)):
         if _python.PyCapsule_IsValid(id(capsule), name):
             managed = structure.from_address(_python.PyCapsule_GetPointer(id(capsule), name))
@@ -170,7 +170,7 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released yet: by a structure's address, the objects that the structure needs.
+"""Exports that were not released yet: the objects that each structure needs, keyed by its address.
 
 Each use of this dictionary is one atomic operation.
 """

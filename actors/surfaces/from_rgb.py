@@ -22,7 +22,7 @@ _COEFFICIENTS: Final = {
     6: (104597, 132201, 25675, 53279),
     9: (110013, 140363, 12277, 42626),
 }
-"""For each matrix, Cr to red, Cb to blue, Cb to green, Cr to green (``ff_yuv2rgb_coeffs``): BT.709, 601, 2020."""
+"""For each matrix, the factors Cr to red, Cb to blue, Cb to green, Cr to green (``ff_yuv2rgb_coeffs``)."""
 _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
 """The weights of BT.601 in thousandths, from which FFmpeg rounds this matrix (but no other)."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
@@ -42,7 +42,7 @@ class RgbWeights:
 
 @lru_cache(maxsize=4)
 def rgb_weights(matrix: int) -> RgbWeights:
-    """Return the weights of matrix 1, 6 or 9; ``KeyError`` for any other."""
+    """Return the weights of matrix 1, 6 or 9; ``KeyError`` for any other matrix."""
     vr, ub, ug, vg = _COEFFICIENTS[matrix]
     if matrix == _BT601:
         spans = (_LUMA_SPAN, _CHROMA_SPAN, _CHROMA_SPAN)

@@ -93,7 +93,9 @@ class Conformer:
     def _checked(self, frame: AudioFrame) -> AudioFrame:
         if shape_of(frame) != self.shape:
             message = f"the sound is {shape_of(frame)} instead of {self.shape}"
-            raise EncoderFailed(message, "Leave the track out with --audio-track, and please report it with the input.")
+            raise EncoderFailed(
+                message, "Leave the track out with --audio-track, and please report this with the input."
+            )
         self._given += frame.samples
         frame.pts, frame.time_base = None, Fraction(1, frame.sample_rate)
         return frame

@@ -50,7 +50,7 @@ _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     **dict.fromkeys(("TBR", "TSR", "SDR", "SSR", "TTR"), ({"BR": _HALF_POWER}, {"SR": _HALF_POWER})),
     "BFC": ({"FC": _HALF_POWER},),
 }
-"""The replacements of a speaker that the layout lacks, in order of preference; the last ones are at the front."""
+"""The replacements of a speaker that the layout lacks, in order of preference; front speakers come last."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
@@ -104,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that mixes the fewest speakers; among equals, the one that drops the fewest."""
+    """Return the ``stated`` layout that mixes the fewest speakers; among equals, the layout that drops the fewest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)

@@ -30,11 +30,14 @@ class Loudness:
     integrated_lufs: Fraction | None  # None if the track is too quiet to measure
     true_peak_db: Fraction | None  # the true peak in dBTP, None for silence
     gain_db: Fraction
-    limited: bool = False  # whether the true peak limits the gain: more would exceed ``TRUE_PEAK_DB``
+    limited: bool = False  # whether the true peak limits the gain: more gain would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:
-    """Measures a track's frames in order, with FFmpeg's ``ebur128``, in ``layout`` and at ``rate``. One thread only."""
+    """Measures a track's frames in order, with FFmpeg's ``ebur128``, in ``layout`` and at ``rate``.
+
+    Used by one thread.
+    """
 
     def __init__(self, layout: str, rate: int) -> None:
         self._resampler = AudioResampler(_SAMPLES, layout, rate)

@@ -17,7 +17,7 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""Canvas height divided by font size. A canvas narrower than 16:9 uses the height of a 16:9 one of the same width."""
+"""Canvas height divided by font size. A canvas narrower than 16:9 takes the height of a 16:9 canvas that is as wide."""
 _EDGE_SHARE: Final = 14
 """The letter size, in widths of the black edge."""
 _WIDEST: Final = 90
@@ -63,7 +63,9 @@ class TextRenderer:
         shaped = [letter for letter in letters if _is_shaped(letter)]
         if shaped:
             message = f"the text has letters that need shaping or are written from right to left: {_named(shaped)}"
-            raise Unsupported(message, "Burn the text in losslessly with FFmpeg (-vf subtitles=FILE), and use that.")
+            raise Unsupported(
+                message, "Burn the text in losslessly with FFmpeg (-vf subtitles=FILE), and transcode the result."
+            )
         none = self._glyph(_NO_CHARACTER)
         missing = [letter for letter in letters if self._glyph(letter) == none]
         if missing:

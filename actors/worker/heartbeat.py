@@ -14,7 +14,7 @@ MOST: Final = 0.75
 just begun or ended.
 """
 RECYCLE_S: Final = 6 * 3600.0
-"""A process is replaced after using a GPU for this long, because no longer run was tested."""
+"""A process is replaced after using a GPU for this long, because longer runs were not tested."""
 SESSIONS_MAX: Final = 20_000
 """The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, 30 MB in all."""
 
@@ -24,7 +24,7 @@ class Decoding(Enum):
 
     SOFTWARE = "software"
     DEVICE = "device"
-    BOTH = "both"  #: the sessions are decoded in different places, so the speed describes neither
+    BOTH = "both"  #: sessions are decoded in both places, so the speed describes neither place
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A worker's state. All counts are since the process started."""
+    """A worker's state. All counts begin with the process."""
 
     frames_done: int  #: only grows
     running: tuple[tuple[str, str], ...]  #: (job, label) of the running work

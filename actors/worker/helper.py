@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""How much work one process runs before a second one may help: with five sessions, two processes are hardly faster than
-one.
-"""
+"""How much work one process runs before a second process may help: five sessions gain hardly any speed from it."""
 ALONE_FPS: Final = 2000.0
 """The lowest speed at which a second process helps; with CPU encoding a worker is far slower."""
 PACE_S: Final = 0.5

@@ -161,7 +161,7 @@ class WorkerHost:
             self._look()
         helpers = self._helpers
         second = HelperState() if self._second is None else self._second.state
-        # The order matters: work that ends meanwhile is reported as running or as ended.
+        # The order matters: work that ends meanwhile is then reported as running or as ended, and never left out.
         running = (*self._core.pieces(), *chain.from_iterable(each.pieces() for each in helpers))
         self._note_ended()
         used, beside = SessionCounts() if self._gpu is None else self._gpu.use(), second.use
@@ -257,7 +257,7 @@ async def _run_in_second(second: Helper, run: str, packed_work: bytes, blobs: tu
     try:
         return await second.run(run, packed_work, blobs)
     except ChildDied:
-        await never()  # this process ends with the second one
+        await never()  # this process ends with the second process
         raise
     except CodecfleetError as error:  # the work's result did not arrive
         return failed(error)

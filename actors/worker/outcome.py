@@ -26,7 +26,7 @@ def failed(error: CodecfleetError) -> Outcome[Any]:
 
 
 def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:
-    """Name the machine in the error about an input that it lacks: the job's own process could read the input."""
+    """Name the machine in an error about an input that the machine lacks, but the job's own process could read."""
     if not isinstance(outcome.error, InputNotFound):
         return outcome
     message = f"{outcome.error.message} as {place} sees it"

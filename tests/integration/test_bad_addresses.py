@@ -138,7 +138,7 @@ def test_a_web_server_without_ranges(web: str, clip: Path, monkeypatch: pytest.M
     [
         ("{web}/none.mp4", "there is nothing at"),
         ("{web}/403", "403"),
-        ("{web}/round", "its server redirects without end"),
+        ("{web}/round", "the server redirects without end"),
         ("{web}/inside", "redirects to 169.254.169.254"),
         ("{web}/mapped", "an address inside this network"),
         ("{web}/twice", "redirects to 169.254.169.254"),

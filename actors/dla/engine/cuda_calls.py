@@ -15,7 +15,7 @@ from ...device.memory_choice import (
 )
 
 EXTERNAL_DEVICE: Final = 911
-"""An engine outside CUDA reported an error, for which every cuDLA handle must be asked."""
+"""An engine outside CUDA reported an error; every cuDLA handle must be asked for its latest error."""
 _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1

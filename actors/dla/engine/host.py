@@ -33,7 +33,7 @@ Bit 1 is never set: it would let tasks leave the order of their stream, on which
 _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."
 
 _STANDALONE_NEEDS: Final = (
-    "Standalone mode needs libcudla, libnvscibuf and libnvscisync (DRIVE OS, Jetson Linux); or use --dla-mode hybrid."
+    "Install libcudla, libnvscibuf and libnvscisync (DRIVE OS, Jetson Linux), or use --dla-mode hybrid."
 )
 Importer = Callable[[str], Any]
 Standalone = tuple[Cudla, Callable[[], NvSci]]

@@ -110,7 +110,7 @@ class HybridSession(DlaSession):
         self._calls.refuse_unless(stream != _PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
         where = self.stream if stream is None else stream
         is_capturing = int(self._cu("cuStreamIsCapturing", where)) != 0
-        self._calls.refuse_unless(not is_capturing, "cuDLA has no CUDA graphs: submit after the stream's capture")
+        self._calls.refuse_unless(not is_capturing, "cuDLA does not support CUDA graphs: submit after the capture")
         self._order(self.stream, where)  # uploads come before the tasks
         self._submitted(TaskMemory(tasks), where, options)
         self._streams.add(where)

@@ -107,7 +107,7 @@ class DlaSession(Closing):
         A handle takes only one loadable in its life (cuDLA API reference); ``close`` unloads it.
 
         Raises:
-            Unsupported: the bytes are no loadable for this DLA and its software. Final for this session.
+            Unsupported: the bytes are not a loadable for this DLA and its software. Final for this session.
             UsageError: the session already had a loadable.
         """
         with self._turn:

@@ -103,4 +103,4 @@ class SessionCalls:
         """Raise ``UsageError`` with ``message`` unless ``sound`` is true."""
         if not sound:
             complete = f"DLA {self._device}: {message}"
-            raise UsageError(complete, "See how to use sessions: docs/dla.md.")
+            raise UsageError(complete, "docs/dla.md shows how to use sessions.")

@@ -147,7 +147,8 @@ class StandaloneSession(DlaSession):
     ) -> None:
         self._calls.refuse_unless(stream is None, "standalone mode has no CUDA stream")
         self._calls.refuse_unless(
-            len({fence.content for fence in waits}) == len(waits), "a fence is given twice: cuDLA takes each only once"
+            len({fence.content for fence in waits}) == len(waits),
+            "a fence is given twice: cuDLA takes a fence only once",
         )
         end = Fence()
         events = TaskEvents(waits=tuple(waits), semaphore=self._done.dla_address, end=end)

@@ -49,7 +49,7 @@ class CudlaStatus(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "CudlaStatus":
-        """Return the status of a code; ``UNKNOWN`` if this version does not know the code."""
+        """Return the status of a code; ``UNKNOWN`` for a code that is not listed here."""
         try:
             return cls(code)
         except ValueError:
@@ -64,7 +64,7 @@ _LOADS: Final = "cudlaModuleLoadFromMemory"
 _UNSUPPORTED: Final = {
     _LOADS: "Build the loadable for this DLA and its software: docs/dla.md.",
     "cudlaCreateDevice": "DLAs need Tegra's integrated GPU, and hybrid mode needs CUDA: docs/dla.md.",
-    "cudlaImportExternalMemory": "Only handles in standalone mode take NvSci memory: docs/dla.md.",
+    "cudlaImportExternalMemory": "Use standalone mode for NvSci memory: docs/dla.md.",
 }
 _LOADING: Final = "Build the loadable again, for this DLA and its software: the file may be damaged."
 _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine can do."
@@ -93,7 +93,7 @@ def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
 
 
 def is_final(status: CudlaStatus) -> bool:
-    """Return whether cuDLA cannot be used any more in this process after ``status``."""
+    """Return whether this process cannot use cuDLA any more after ``status``."""
     return status not in (CudlaStatus.SUCCESS, CudlaStatus.MEMORY_REGISTERED)
 
 
@@ -103,7 +103,7 @@ def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
     if status is CudlaStatus.MEMORY_REGISTERED:
         return UsageError(message, "Unregister the memory first, or use its registration.")
     if status in _SAME_EVERYWHERE:
-        return Unsupported(message, _UNSUPPORTED.get(call, "See what cuDLA supports: docs/dla.md."))
+        return Unsupported(message, _UNSUPPORTED.get(call, "docs/dla.md lists what cuDLA supports."))
     if status is CudlaStatus.DLA_ENGINE_TIMEOUT:
         return EngineHung(message, _RESTART)
     if _ENGINE_FIRST <= status < CudlaStatus.UNKNOWN:

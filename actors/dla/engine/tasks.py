@@ -138,9 +138,9 @@ _NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
-    """``cudlaTask`` structures and everything to which they point. Keep this object until the tasks end.
+    """``cudlaTask`` structures and everything to which they point.
 
-    The binding could hold only one structure.
+    Keep this object until the tasks end. It exists because NVIDIA's binding holds only one structure.
     """
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:

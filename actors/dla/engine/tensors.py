@@ -187,5 +187,5 @@ class TensorDescriptor:
                 strides_bytes=tuple(int(stride) for stride in record["strides"]),
             )
         except ValueError as error:
-            message = f"the loadable's description of a tensor is not known here: {error}"
+            message = f"the loadable describes a tensor in an unknown way: {error}"
             raise Unsupported(message, "Build the loadable with a TensorRT that this cuDLA knows.") from None

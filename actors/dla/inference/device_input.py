@@ -61,7 +61,7 @@ __global__ void fill(const unsigned char *planes, char *tensor, const Element *t
 }
 """
 KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
-"""The name of the kernel for each size of an element in bytes."""
+"""The kernel's name for each element size in bytes."""
 _BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
 """The format to which a picture is scaled: three planes of the tensor's size."""
 
@@ -101,8 +101,8 @@ class TensorFiller:
     """Fills input tensors from device pictures, with kernels in a stream. Used by one thread.
 
     The tensors must be in the context of ``cuda``. ``colour`` None means that each picture has its own colours.
-    ``UsageError`` if the number of means or scales is not that of the channels; ``DeviceError`` if the device refused,
-    or lacks memory.
+    ``UsageError`` if the number of means or scales differs from the number of channels; ``DeviceError`` if the device
+    refused, or lacks memory.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class TensorFiller:
 
 
 class FillKernels:
-    """The kernel, compiled on first use for each size of element."""
+    """The kernel, compiled on first use for each element size."""
 
     def __init__(self, cuda: "Cuda") -> None:
         self._cuda = cuda

@@ -56,9 +56,9 @@ def read_loadable(path: str) -> Blob:
 
 
 class Network:
-    """A loadable in a session of its own, with buffers for ``tasks_at_once`` tasks.
+    """A loadable in its own session, with buffers for ``tasks_at_once`` tasks.
 
-    For one thread at a time. ``Unsupported`` if the loadable does not have exactly one input, or does not load.
+    Used by one thread at a time. ``Unsupported`` if the loadable does not have exactly one input, or does not load.
     """
 
     def __init__(self, session: AnySession, content: bytes, tasks_at_once: int) -> None:
@@ -102,7 +102,7 @@ class Network:
     def check_context(self, context: int) -> None:
         """Raise ``EngineUnfit`` unless ``context`` is the CUDA context of the network's DLA."""
         if not isinstance(self._session, HybridSession) or self._session.context != context:
-            message = "the pictures are decoded on another GPU than the one the DLA belongs to"
+            message = "the pictures are decoded on a GPU to which the DLA does not belong"
             raise EngineUnfit(message, "Use --dla-input host.")
 
     def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:

@@ -28,8 +28,8 @@ _YUV: Final = frozenset(number for number in PixelFormat if "Y" in number.name) 
 class PixelRule:
     """The arithmetic on a sample of 0 to 255: (sample - mean) x scale.
 
-    ``mean`` and ``scale`` each have one number, or one for each channel in the network's order. For a tensor of
-    integers, the result is rounded half to even and clipped.
+    ``mean`` and ``scale`` each have one number for all channels, or a number for each channel in the network's order.
+    For a tensor of integers, the result is rounded half to even and clipped.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -44,7 +44,7 @@ class PixelRule:
         for numbers in (self.mean, self.scale):
             if len(numbers) not in (1, channels):
                 message = f"{len(numbers)} means or scales were given for an input of {channels} channels"
-                raise UsageError(message, "Give one number for all channels, or one for each.")
+                raise UsageError(message, "Give one number for all channels, or one for each channel.")
         mean, scale = (np.array(numbers, dtype=np.float32) for numbers in (self.mean, self.scale))
         values = (pictures.astype(np.float32) - mean) * scale
         if dtype.kind != "f":
@@ -56,7 +56,7 @@ class PixelRule:
 def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
     """Return the tensor's element for each sample value: a row for each channel, and a fourth row of zeros.
 
-    ``UsageError`` if the number of means or scales is not that of the channels.
+    ``UsageError`` if the number of means or scales differs from the number of channels.
     """
     channels = 1 if descriptor.c == GRAY else COLOUR
     ramp = np.repeat(np.arange(256, dtype=np.uint8)[None, None, :, None], channels, axis=3)
@@ -66,7 +66,7 @@ def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
 
 
 def check_input(descriptor: TensorDescriptor) -> None:
-    """Refuse (``Unsupported``) an input that pictures cannot fill."""
+    """Raise ``Unsupported`` if pictures cannot fill the input."""
     packed = descriptor.data_category is DataCategory.IMAGE and descriptor.pixel_format in _YUV
     if descriptor.c not in (GRAY, COLOUR, COLOUR_AND_SPARE) or packed:
         wanted = f"{descriptor.c} channels, {descriptor.pixel_format.name}"
@@ -74,7 +74,7 @@ def check_input(descriptor: TensorDescriptor) -> None:
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
-    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c), padded with the last one."""
+    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c), padded with the last picture."""
     batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
     values = rule.applied(batch, descriptor.data_type.dtype)
     if descriptor.c == COLOUR_AND_SPARE:

@@ -1,4 +1,4 @@
-"""Inference over one segment: decodes its range, runs the network over its frames, and returns tensors in order."""
+"""Runs a network over one segment: decodes the segment's range, and returns the frames' tensors in order."""
 
 import socket
 import time
@@ -55,8 +55,8 @@ class InferredSegment:
 class InferSegment(Work[InferredSegment]):
     """Run a network over the frames of ``decode`` whose time is in [``start_ticks``, ``end_ticks``).
 
-    In hybrid mode NVDEC decodes, if the machine has it, and the pictures are copied to the host. With ``on_device`` the
-    pictures stay on the GPU, which converts them in the DLA's stream (``device_input``). Without NVDEC the host
+    In hybrid mode NVDEC decodes, if the machine has NVDEC, and the pictures are copied to the host. With ``on_device``
+    the pictures stay on the GPU, which converts them in the DLA's stream (``device_input``). Without NVDEC the host
     computes the same tensors.
     """
 
@@ -112,7 +112,7 @@ class _Input(Protocol):
     """How pictures become a network's inputs."""
 
     def made(self, picture: Any) -> Any:
-        """Return a decoded picture in the form in which it waits until its task is queued."""
+        """Return a decoded picture in the form in which it is kept until its task is queued."""
 
     def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
         """Run a task for each batch of the pictures; return the outputs."""

@@ -72,9 +72,9 @@ class SciBuffers:
         return tensor or raw, base or alignment
 
     def free(self, object_: int) -> None:
-        """Free a buffer, which no handle may have registered any more."""
+        """Free a buffer that is registered with no handle."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module, after all buffers were freed."""
+        """Close the library's module, once all buffers are freed."""
         self._library.close_module()

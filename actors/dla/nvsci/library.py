@@ -39,7 +39,7 @@ class NvSciFailure(Exception):
 
 
 class Attribute(ctypes.Structure):
-    """``NvSciBufAttrKeyValuePair`` and ``NvSciSyncAttrKeyValuePair``, which are alike."""
+    """``NvSciBufAttrKeyValuePair`` and ``NvSciSyncAttrKeyValuePair``, which have the same layout."""
 
     _fields_ = (("key", ctypes.c_uint32), ("value", ctypes.c_void_p), ("length", ctypes.c_size_t))
 

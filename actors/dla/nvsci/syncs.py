@@ -10,7 +10,7 @@ from .library import Loader, NvSciFailure, SciLibrary
 _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2
 _TIMED_OUT: Final = 0x200
 WITHOUT_END: Final = -1
-"""The time limit of an endless wait."""
+"""The time limit that means an endless wait."""
 
 
 class Role(IntEnum):
@@ -89,7 +89,7 @@ class SciSyncs:
         self._library.call("ObjSignal", object_)
 
     def wait(self, fence: Fence) -> None:
-        """Sleep until a fence is reached. For one thread at a time. Fences report no errors of the engine."""
+        """Sleep until a fence is reached. Used by one thread at a time. Fences report no errors of the engine."""
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:
@@ -107,7 +107,7 @@ class SciSyncs:
         self._library.drop("FenceClear", fence.address)
 
     def free(self, object_: int) -> None:
-        """Free a sync object, which no handle may have registered any more."""
+        """Free a sync object that is registered with no handle."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:

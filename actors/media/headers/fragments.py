@@ -49,7 +49,7 @@ class Fragments:
     mark: bytes
 
     def part(self, span_bytes: tuple[int, int], first: AccessPoint) -> FilePart | None:
-        """Return the part with the head and the packets of ``span_bytes``; None if that is the whole file."""
+        """Return the part with the head and the packets of ``span_bytes``; None if that part is the whole file."""
         starts = self.starts_bytes
         head = bisect_left(starts, self.head_bytes)
         if head == len(starts):

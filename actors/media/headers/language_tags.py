@@ -60,7 +60,7 @@ _PAIRS: Final = (
     "tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol "
     "wa:wln wo:wol xh:xho yi:yid yo:yor za:zha zh:chi zu:zul"
 )
-"""The bibliographic codes of ISO 639-2 by the codes of ISO 639-1."""
+"""The bibliographic codes of ISO 639-2, keyed by the codes of ISO 639-1."""
 _CODES: Final = dict(pair.split(":") for pair in _PAIRS.split())
 _LETTERS: Final = 3
 
@@ -78,7 +78,7 @@ class StatedLanguage(NamedTuple):
 
     tag: str
     is_alone: bool
-    """Whether the container states no other language of the track."""
+    """Whether the container states no other language for the track."""
 
 
 def read_language_tags(

@@ -48,7 +48,7 @@ class TrackEnd:
 
 
 def track_end(read: Read, track_id: int) -> TrackEnd | None:
-    """Return when the edit list of a track ends; None if there is no edit list, or one without durations."""
+    """Return when the edit list of a track ends; None if it has no edit list, or the list has no durations."""
     movie = first(boxes(read, 0, None), b"moov")
     timescale = _field(read, descendant(read, movie, b"mvhd"), 12, 20)
     for track in tracks_of_movie(read) if timescale else ():

@@ -105,7 +105,7 @@ __global__ void repack(const From *surface, To *target, const __grid_constant__ 
 }
 """
 _SAMPLES: Final = {1: "unsigned char", 2: "unsigned short"}
-"""The sample type of the kernels for each size of a sample in bytes."""
+"""The kernels' sample type for each sample size in bytes."""
 KERNEL_NAMES: Final = (
     *(f"{kernel}<{sample}>" for kernel in ("across", "down") for sample in _SAMPLES.values()),
     *(f"repack<{source}, {target}>" for source in _SAMPLES.values() for target in _SAMPLES.values()),
@@ -225,7 +225,8 @@ class _Converting(SurfaceConversion):
             for each in (plan.across, plan.down):
                 if each not in places:
                     places[each] = len(tables)
-                    # The first source of every target, then the first weight of every target, the second, and so on.
+                    # The first source of every target, then the first weight of every target, then the second weights,
+                    # and so on.
                     tables += each.firsts
                     for weights in zip(*each.weights, strict=True):
                         tables += weights
@@ -240,7 +241,7 @@ class _Converting(SurfaceConversion):
 
 
 def upload(cuda: Cuda, address: int, tables: bytes) -> None:
-    """Copy a table to the device, and wait until it is there; ``DeviceError`` if that fails."""
+    """Copy a table to the device, and wait for the copy; ``DeviceError`` if it fails."""
     stream, pinned = cuda.stream(), 0
     try:
         pinned = cuda.pin(len(tables))

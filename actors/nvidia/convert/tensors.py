@@ -29,7 +29,7 @@ _IDLE_MAKERS: Final = 4
 
 
 class CudaTensors(TensorMaker):
-    """Makes tensors on its own stream; the memory of the weights that it keeps is taken from ``budget``.
+    """Makes tensors on its own stream; the memory of the maker's weights is taken from ``budget``.
 
     ``close`` puts the maker into ``idle`` for reuse.
     """
@@ -72,7 +72,7 @@ class CudaTensors(TensorMaker):
         return target
 
     def close(self) -> None:
-        """Put the maker into ``idle``; without ``idle``, or if that has enough makers, free it."""
+        """Put the maker into ``idle``, or free it if ``idle`` is None or full."""
         if self._idle is not None and len(self._idle) < _IDLE_MAKERS:
             self._idle.append(self)
         else:

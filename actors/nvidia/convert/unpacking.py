@@ -26,7 +26,7 @@ from ..nvdec.session import SurfaceReader
 _ALIGNMENT_BYTES: Final = 64
 """The alignment of rows in FFmpeg's own frames: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
-"""The name of the kernel for each size of a sample in bytes."""
+"""The kernel's name for each sample size in bytes."""
 _VECTOR_BYTES: Final = 16
 """The bytes that a thread of the kernel reads and writes at once."""
 _SOURCE: Final = """

@@ -65,9 +65,7 @@ class Cuda:
         else:
             self._context = driver.CUcontext(context)
         self.entered = _Entered(self)
-        """``with cuda.entered:`` makes the context current in the calling thread, and restores the previous one at the
-        end.
-        """
+        """``with cuda.entered:`` makes the context current in the calling thread, and then restores the old context."""
         if context is not None:
             self._check_context(device)
         self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
@@ -243,7 +241,7 @@ class Cuda:
 
 
 class _Entered:
-    """Pushes a context, and pops it. It holds no state, so all threads share one object."""
+    """Pushes a context and pops it again. All threads share one object, which holds no state."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda

@@ -37,7 +37,7 @@ class PooledDeviceBuffer(PooledBuffer):
         self._users: dict[int, int] = {}
 
     def used_by(self, stream: int | None) -> None:
-        """Note that the stream with this handle reads the buffer; None is CUDA's default stream, -1 an unknown one."""
+        """Note that the stream with this handle reads the buffer; None is the default stream, -1 an unknown stream."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
             handle = UNKNOWN_STREAM  # the number means a different stream in each thread
@@ -63,8 +63,8 @@ class DevicePool(BufferPool):
         # For each idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
-        # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams.
-        # Two threads may race and leave the smaller number, which costs one more wait.
+        # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams. Two
+        # threads may race and leave the smaller number, which costs another wait.
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
 
@@ -105,7 +105,7 @@ class DevicePool(BufferPool):
 
     @property
     def _trims_on_return(self) -> bool:
-        """Whether surplus buffers are freed when a buffer returns: then freeing does not wait.
+        """Whether surplus buffers are freed when a buffer returns, because freeing does not wait.
 
         Otherwise they are freed at the next allocation.
         """

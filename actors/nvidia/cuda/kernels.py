@@ -44,7 +44,7 @@ def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[Kernels
 
 
 class Launch:
-    """A kernel with its arguments (ctypes values), for at least ``size`` (columns, rows) threads. For one thread.
+    """A kernel with its arguments (ctypes values), for at least ``size`` (columns, rows) threads. Used by one thread.
 
     It is launched through ``cuda.bindings``, which releases the GIL while the driver blocks. ``cuda.core`` keeps the
     GIL, which halves the speed of a dozen sessions.
@@ -60,6 +60,6 @@ class Launch:
     def begin(self, stream: Stream, layers: int = 1) -> None:
         """Begin to run the kernel with its current arguments, on ``layers`` grids of its size.
 
-        It is done when the stream has finished.
+        The kernel is done when the stream has finished.
         """
         self._cuda.launch(self._kernel, (*self._grid, layers), BLOCK, ctypes.addressof(self._pointers), stream)

@@ -17,7 +17,10 @@ USABLE_PART: Final = 0.9
 _ADVICE: Final = "Run fewer segments at a time, or end other programs that use this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
-"""The most locked memory, far more than a GPU's sessions use: nothing else on the host can use it."""
+"""The most memory that may be locked, far more than a GPU's sessions use.
+
+The rest of the host cannot use locked memory.
+"""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
 """How much idle locked memory is kept: locking the pages of a picture takes a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
@@ -27,10 +30,10 @@ ResultT = TypeVar("ResultT")
 
 
 class MemoryBudget:
-    """Counts the bytes taken from a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+    """Counts the bytes taken from one kind of memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
-    Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of
-    ``reclaim_from``. Messages call the memory ``name``.
+    Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of the calls
+    of ``reclaim_from``. Messages call the memory ``name``.
     """
 
     def __init__(self, total_bytes: int | None, name: str = "the GPU's memory") -> None:
@@ -55,7 +58,7 @@ class MemoryBudget:
         self._reclaims.append(reclaim)
 
     def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
-        """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when it is freed.
+        """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when that result is freed.
 
         Idle objects are evicted until the budget and the driver have room. ``DeviceMemory`` if there is no room and
         nothing is idle. If ``allocate`` raises another error, nothing is taken.
@@ -145,7 +148,10 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of uninitialised bytes; ``allocate`` replaces the pool's own. Raises ``DeviceError``."""
+        """Return the address of uninitialised bytes; ``allocate`` replaces the pool's function.
+
+        Raises ``DeviceError``.
+        """
         idle = self._idle.get(size_bytes)
         if idle:
             try:
@@ -159,7 +165,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free the longest idle buffer, preferably one that is not of the latest size; return whether there was one."""
+        """Free the longest idle buffer, preferably not of the latest size; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:

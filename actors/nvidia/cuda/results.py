@@ -24,7 +24,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     4: FatalResult("DEINITIALIZED", "the driver is shutting down in this process"),
     46: FatalResult("DEVICE_UNAVAILABLE", "another process has the device exclusively, or its state forbids a context"),
     100: FatalResult("NO_DEVICE", "the driver no longer shows this process any device"),
-    # The context is entered before every call, so a missing or invalid context was lost.
+    # The context is entered before every call, so these codes mean that the context was lost.
     201: FatalResult("INVALID_CONTEXT", "the context no longer exists"),
     214: FatalResult("ECC_UNCORRECTABLE", "the device's memory failed, and its contents may be wrong"),
     220: FatalResult("NVLINK_UNCORRECTABLE", "the device's NVLink failed, and data that it carried may be wrong"),

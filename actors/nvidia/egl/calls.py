@@ -45,7 +45,7 @@ class EglPlane:
 
 
 Fill = Callable[[Sequence[EglPlane], Stream], None]
-"""Writes a picture into a frame's planes, in a CUDA stream; the picture's memory may be changed once this returns."""
+"""Writes a picture into a frame's planes, in a CUDA stream; afterwards the picture's memory may be changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,8 +206,8 @@ class EglCuda:
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
         """Return a function that copies a picture from the device or the host into a frame, and waits for the copy.
 
-        ``UsageError`` if size or format of picture and frame differ, ``Unsupported`` if no frame can have the picture's
-        format.
+        ``UsageError`` if the picture and the frame differ in size or format, ``Unsupported`` if no frame can have the
+        picture's format.
         """
         if isinstance(picture, VideoFrame):
             own = EglLayout(picture.width, picture.height, picture.format.name)

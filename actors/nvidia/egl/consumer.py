@@ -53,7 +53,7 @@ class ConsumerSession(EndSession):
             self._connect("cuEGLStreamConsumerConnect")
 
     def acquire(self, timeout_s: float) -> Acquired | None:
-        """Return the next frame, waiting up to ``timeout_s``; then return the last frame again if the stream keeps it.
+        """Return the next frame; if none comes within ``timeout_s``, return the last frame if the stream keeps it.
 
         Returns None if there is no frame yet, or if the producer is gone (``state`` is then ENDED).
 

@@ -1,4 +1,4 @@
-"""A texture of OpenGL ES 2 without a window, which can be written and read, and the EGLImage of the texture.
+"""An OpenGL ES 2 texture that needs no window and can be written and read, and the texture's EGLImage.
 
 Sources: EGL_KHR_surfaceless_context, EGL_KHR_gl_texture_2D_image, EGL_KHR_get_all_proc_addresses; OpenGL ES 2.0.
 """

@@ -52,7 +52,7 @@ class EglImage(HeldPicture, Closing):
 
     Args:
         handle: an EGLImageKHR that you made; destroy it yourself, after ``close``. ``display`` is its EGLDisplay, if
-            that is not the display of the device.
+            this is not the display of the device.
         ready: a sync (EGLSyncKHR) to wait for before the image is read or written. Without a sync, finish drawing first
             (glFinish): images do not synchronise.
         pix_fmt: FFmpeg's name of the image's format, if CUDA reports a wrong format.
@@ -104,7 +104,7 @@ class EglImage(HeldPicture, Closing):
         return found
 
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy of the image's picture: on the device if device pictures can have its format, else on the host.
+        """Return a copy of the image's picture, on the device if device pictures have such formats, or on the host.
 
         Raises:
             UsageError: the handle is not an image.
@@ -125,7 +125,7 @@ class EglImage(HeldPicture, Closing):
             machine lacks EGL_NV_cuda_event: the copy is then complete.
 
         Raises:
-            UsageError: the picture's size or format differs, or as for ``read``.
+            UsageError: the picture's size or format differs, or the handle is not an image.
             EngineUnfit: a trial showed that other interfaces do not see what CUDA writes on this machine.
             DeviceError: the driver failed.
         """

@@ -149,7 +149,7 @@ class EglDisplay:
         self.extensions = egl.extensions(handle)
 
     def require(self, extensions: Sequence[str]) -> None:
-        """Check that the display has these extensions; ``EngineUnfit`` names the missing ones."""
+        """Check that the display has these extensions; ``EngineUnfit`` names the missing extensions."""
         lacking = [name for name in extensions if name not in self.extensions]
         if lacking:
             raise EngineUnfit(f"this machine's EGL lacks {', '.join(lacking)}", _FIX)

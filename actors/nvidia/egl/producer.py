@@ -26,7 +26,7 @@ from .streams import EglStream, EndSession
 _PAUSE_S: Final = 0.0001
 """The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""
 _MAILBOX_FRAMES: Final = 3
-"""One frame that the consumer holds, one that waits for the consumer, and one that is being filled."""
+"""The frame that the consumer holds, a frame that waits for the consumer, and the frame that is being filled."""
 _SIDE_MOST: Final = 1 << 15
 
 
@@ -146,7 +146,7 @@ class ProducerSession(EndSession):
         return self.state is EndState.ENDED
 
     def _has_returned(self) -> bool:
-        """Take a frame back, if any has returned; the driver waits a millisecond for it (measured)."""
+        """Take back a returned frame, if there is one; the driver waits a millisecond for it (measured)."""
         if not self.out:
             return False
         frame = self._calls.driver.CUeglFrame()

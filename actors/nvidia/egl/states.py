@@ -67,8 +67,8 @@ _WAYS: Final = {
     # After the producer is gone, the consumer still releases its frame.
     _S.ENDED: {_E.FREE: _S.ENDED, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED},
-    # The driver ends the process if it is called for a connection whose context is gone, so it is not called after a
-    # failure.
+    # The driver ends the process if it is called for a connection whose context is gone, so the driver is not called
+    # after a failure.
     _S.FAILED: {_E.FREE: _S.FAILED, _E.PART: _S.FAILED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.ABANDONED},
     _S.ABANDONED: {_E.CLOSE: _S.ABANDONED},
 }

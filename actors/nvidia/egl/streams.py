@@ -64,10 +64,12 @@ class EglStream(PictureStream, Closing):
         repeat_s: float | None = None,
     ) -> None:
         if not 0 <= fifo_frames <= PRESENTED_MOST:
-            raise UsageError(f"fifo_frames is 0 to {PRESENTED_MOST}, not {fifo_frames}", _RULES)
+            raise UsageError(f"fifo_frames must be 0 to {PRESENTED_MOST}, not {fifo_frames}", _RULES)
         is_made = descriptor is None and handle is None
         if (descriptor is not None and handle is not None) or (not is_made and (fifo_frames or keeps_last)):
-            raise UsageError("give descriptor or handle, not both, and neither fifo_frames nor keeps_last", _RULES)
+            raise UsageError(
+                "give descriptor or handle, not both, and with them neither fifo_frames nor keeps_last", _RULES
+            )
         if (fps is not None and fps <= 0) or wait_s <= 0 or (repeat_s is not None and repeat_s <= 0):
             raise UsageError("fps, wait_s and repeat_s must be more than 0", _RULES)
         self.fps = None if fps is None else Fraction(fps)
@@ -145,7 +147,7 @@ class EglStream(PictureStream, Closing):
         return EglProducer(egl_cuda(), self, memory)
 
     def close(self) -> None:
-        """Destroy the stream, which disconnects its ends, unless it came as a handle. Idempotent."""
+        """Destroy the stream, which disconnects its ends, unless the caller passed a handle. Idempotent."""
         with self._lock:
             handle, self._handle, self._is_closed = self._handle, 0, True
         if handle and self._display is not None and self._foreign is None:

@@ -1,4 +1,4 @@
-"""One device's NVENC: its capabilities, queried once, and its encoders, counted."""
+"""Queries the capabilities of one device's NVENC once, and counts the device's encoders."""
 
 import threading
 from collections.abc import Callable
@@ -117,7 +117,7 @@ class NvencDevice:
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for an error of the package, or the error of ``free_bytes`` if that fails too."""
+        """Return our error for an error of the package, or the error of ``free_bytes`` if this call fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
@@ -179,7 +179,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return only the arguments of ``CreateEncoder`` that are not defaults, because some keys act on any value."""
+    """Return only the arguments of ``CreateEncoder`` that are not defaults: some keys act whatever their value."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

@@ -48,7 +48,7 @@ class CudaPlane:
 
 
 class CudaPlanes:
-    """The planes of one picture, through the method that the package looks for. ``owner`` keeps the memory alive."""
+    """The planes of one picture, in the form that the package reads. ``owner`` keeps the memory alive."""
 
     def __init__(self, surface: SurfaceFormat, planes: tuple[DevicePlane, ...], owner: object) -> None:
         # For 4:2:2 the package counts samples of chroma, not pairs.

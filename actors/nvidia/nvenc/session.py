@@ -145,7 +145,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise EngineFailed(f"{self.name} returned an unexpected packet, of picture {number}", RETRY_ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
-            raise EngineFailed(f"{self.name} marked a packet as a keyframe that is not one", RETRY_ADVICE)
+            raise EngineFailed(f"{self.name} wrongly marked a packet as a keyframe", RETRY_ADVICE)
         # Numbers are in presentation order. A picture may be coded any number of pictures early, but only a few
         # pictures late.
         if self._packets_out - number > self.reorder_frames:
@@ -171,7 +171,7 @@ class _Rates:
 
 
 def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
-    """Return the rates of an encoder with ``settings`` that reports ``native``."""
+    """Return an encoder's rates: those that it reports in ``native``, completed from ``settings``."""
     found = {name: int(getattr(native, field)) for name, field in _COUNTS.items()} | {"cq": settings.cq or 0}
     fps = Fraction(int(native.frameRateNum), int(native.frameRateDen))
     return _Rates(rc=settings.rc, multipass=settings.multipass, fps=fps, **found)
@@ -188,7 +188,7 @@ def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
         given["fps"] = _rate(given["fps"])
     for name in _COUNTS.keys() & given.keys():
         if not isinstance(given[name], int) or isinstance(given[name], bool):
-            raise TypeError(f"{name} is a whole number, not {given[name]!r}")
+            raise TypeError(f"{name} must be a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
     # A constant bitrate has no separate peak, but the driver's default rate control has one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
@@ -198,7 +198,7 @@ def _rate(fps: Any) -> Fraction:
     try:
         return Fraction(fps)
     except (OverflowError, TypeError, ValueError, ZeroDivisionError):
-        raise TypeError(f"fps is a number of frames a second, not {fps!r}") from None
+        raise TypeError(f"fps must be a number of frames a second, not {fps!r}") from None
 
 
 def _check_rates(settings: NvencSettings, wanted: _Rates) -> None:

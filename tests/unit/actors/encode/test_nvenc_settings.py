@@ -154,7 +154,7 @@ def test_lossless_is_a_constant_quantizer_of_zero() -> None:
         ("gpuid", "number 0"),
         ("profile", "surface format"),
         ("global_header", "repeatspspps=0"),
-        ("max_res", "Leave it out"),
+        ("max_res", "Leave the key out"),
         ("colorspace", "matrix"),
     ],
 )

@@ -195,7 +195,7 @@ def test_an_encoder_that_fails_is_not_blamed_on_the_decoder(folder: Path) -> Non
 def test_a_worker_without_a_gpu_says_so(folder: Path) -> None:
     """Without a GPU, a track that a GPU encodes is refused, not encoded otherwise."""
     work = works(planned(folder / "h264.mkv"))[0]
-    with pytest.raises(EngineUnfit, match="h264_nvenc encodes on a GPU, and this worker has none"):
+    with pytest.raises(EngineUnfit, match="h264_nvenc encodes on a GPU, and this worker has no GPU"):
         work.run(WorkContext())
 
 

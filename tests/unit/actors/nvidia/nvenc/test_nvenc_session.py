@@ -82,12 +82,12 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
         (RateChange(cq=52), "cq 52"),
         (RateChange(rc="cbr"), "cq is a target"),
         (RateChange(bitrate=5), "cq erases"),
-        (RateChange(bitrate="5M"), "bitrate is a whole number, not '5M'"),  # type: ignore[arg-type]
-        (RateChange(maxbitrate=1.5), "maxbitrate is a whole number"),  # type: ignore[arg-type]
-        (RateChange(fps=float("inf")), "fps is a number of frames a second, not inf"),  # type: ignore[arg-type]
+        (RateChange(bitrate="5M"), "bitrate must be a whole number, not '5M'"),  # type: ignore[arg-type]
+        (RateChange(maxbitrate=1.5), "maxbitrate must be a whole number"),  # type: ignore[arg-type]
+        (RateChange(fps=float("inf")), "fps must be a number of frames a second, not inf"),  # type: ignore[arg-type]
         (RateChange(rc="CBR"), "'CBR' is not a valid RateMode"),  # type: ignore[arg-type]
         (RateChange(multipass="half"), "'half' is not a valid Multipass"),  # type: ignore[arg-type]
-        (RateChange(fps="soon"), "fps is a number of frames a second, not 'soon'"),  # type: ignore[arg-type]
+        (RateChange(fps="soon"), "fps must be a number of frames a second, not 'soon'"),  # type: ignore[arg-type]
     ],
 )
 def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) -> None:
