@@ -19,7 +19,7 @@ from codecfleet.actors.tensors.tensor_format import TensorFormat
         ({"size": 224}, "must be 2 whole numbers"),
         ({"size": (0, 4)}, "sides are 1 to 32768"),
         ({"size": (4.5, 4)}, "must be 2 whole numbers"),
-        ({"crop": (-1, 0, 4, 4)}, "places not negative"),
+        ({"crop": (-1, 0, 4, 4)}, "and places not negative"),
         ({"mean": 0.5}, "uint8, which is not normalised"),
         ({"dtype": "float32", "mean": (1, 2)}, "must be 1 or 3 finite numbers"),
         ({"dtype": "float32", "mean": "a"}, "must be numbers"),
