@@ -33,7 +33,7 @@ class PacketDecoding(Protocol[PictureT]):
     """Decodes one series of packets, which begins with a random access point. Used by one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
-        """Decode one packet, and yield the pictures that are complete; raises what ``PictureDecoder.decode`` raises."""
+        """Decode one packet, and yield the complete pictures. Raises the errors of ``PictureDecoder.decode``."""
 
     def flush(self) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the remaining pictures; push nothing afterwards."""

@@ -105,7 +105,7 @@ class KeyframeGrid:
         return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
 
     def begins(self, multiple: int) -> int:
-        """Return the first tick of a multiple of the keyframe interval; pictures from there on belong to it."""
+        """Return the first tick of the pictures that belong to this multiple of the keyframe interval."""
         return self.first_ticks + floor(multiple * self.interval_ticks)
 
     def following(self, ticks: int) -> int:

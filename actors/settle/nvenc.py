@@ -1,6 +1,6 @@
 """Turns a request's quality, rates and preset into one settled NVENC encoder.
 
-Devices that lack a feature (B pictures, look-ahead) are an encoder kind of their own, and never share a track with
+Devices that lack a feature (B pictures, look-ahead) are a separate encoder kind, and never share a track with
 other devices. Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; advice of the Video Codec SDK. Nothing was
 measured on NVENC.
 """

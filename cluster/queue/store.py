@@ -334,7 +334,7 @@ def _saved(at: Transaction, job: QueuedJob) -> QueuedJob:
 
 
 def _run_over(at: Transaction, job: QueuedJob, after: QueuedJob, ended_s: float, used: Usage = NO_USAGE) -> QueuedJob:
-    """Note an attempt of ``job`` that has ended, and save the job as it is ``after`` the end."""
+    """Record an ended attempt of ``job``, and save the job's state ``after`` the attempt."""
     began_s, cost = job.began_s or 0.0, _cost(at, used)
     at.rows(_RUN, job.job_id, job.tenant, began_s, max(began_s, ended_s), *used, cost)
     return _saved(at, charged(after, used, cost))

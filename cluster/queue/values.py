@@ -37,7 +37,7 @@ EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
     ),
     QueueState.RUNNING: frozenset(
         {
-            QueueState.QUEUED,  # handed back, its driver's lease ended, or another try may help
+            QueueState.QUEUED,  # the driver returned it, the driver's lease ended, or another try may help
             QueueState.DONE,
             QueueState.FAILED,
             QueueState.PARKED,
@@ -79,7 +79,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, told: object) -> Self:
-        """Return the value that a job has told as JSON; no use if the value is malformed."""
+        """Return the use that a job reported as JSON; zero if the value is malformed."""
         if not isinstance(told, list) or len(told) != len(cls._fields):
             return cls()
         try:
@@ -165,10 +165,10 @@ class QueuedJob:
 
 
 class TenantUse(NamedTuple):
-    """What a tenant uses of a queue's drivers."""
+    """A tenant's use of a queue's drivers."""
 
     running: int = 0  #: jobs that run now
-    used_s: float = 0.0  #: time of its attempts in the policy's window, and ``CLAIM_S`` for each of them
+    used_s: float = 0.0  #: time of the tenant's attempts in the policy's window, plus ``CLAIM_S`` for each attempt
 
 
 class TokenHolder(NamedTuple):

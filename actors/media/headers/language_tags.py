@@ -69,8 +69,8 @@ class LanguageForm(Enum):
     """How a container states a BCP 47 language tag."""
 
     MATROSKA = "an element beside the track's name"
-    MP4 = "a box beside the track's handler, whose name ends with a zero"
-    QUICKTIME = "a box beside the track's handler, whose name begins with its length"
+    MP4 = "a box beside the track's handler; the handler's name ends with a zero"
+    QUICKTIME = "a box beside the track's handler; the handler's name begins with its length"
 
 
 class StatedLanguage(NamedTuple):

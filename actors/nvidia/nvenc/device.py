@@ -179,7 +179,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return only the arguments of ``CreateEncoder`` that are not defaults, because some keys act on any value."""
+    """Return the arguments of ``CreateEncoder`` that are not defaults. Some keys must be left out to have no effect."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,
