@@ -176,7 +176,7 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # the program has set no provider of its own
+    if not isinstance(provider, TracerProvider):  # the program has not set a provider
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # keep messages off the progress display
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described

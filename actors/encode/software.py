@@ -254,7 +254,7 @@ def _of_bitrate(name: str, rate: RateControl, change: RateChange) -> RateControl
         raise Unsupported(f"{name} encodes at a bitrate, and has no quality to change", "Give bitrate instead.")
     is_constant = rate.maxrate_bps == rate.bitrate_bps
     if change.bitrate is not None and not is_constant:
-        raise Unsupported(f"{name} can change its bitrate only if it is constant", _OPEN_WITH)
+        raise Unsupported(f"{name} can change its bitrate only if the bitrate is constant", _OPEN_WITH)
     bitrate = change.bitrate or rate.bitrate_bps
     limited = _limited(name, rate, change)
     if is_constant and change.maxbitrate not in (None, bitrate):

@@ -195,7 +195,7 @@ def png_size(content: bytes, name: str) -> Size:
 
 
 def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
-    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if a PNG is damaged, or its size or depth wrong."""
+    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if a PNG is damaged, or has a wrong size or depth."""
     size = png_size(content, name)
     try:
         frame = next(_decoded(content, size))

@@ -31,7 +31,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     **dict.fromkeys(
         ("num_unit_in_ticks", "timescale"),
-        ("it is half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
+        ("the key is only one half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
     ),
     "gpuid": (_DROPPED, "Leave the key out: a worker sees one GPU, which is number 0."),
     "gpu_id": ("a worker sees one GPU, which is number 0", "Set CUDA_VISIBLE_DEVICES to choose the GPU."),

@@ -97,7 +97,7 @@ class JobClaim(NamedTuple):
 
     job_id: str
     attempt: int
-    submitted_s: float  #: tells it from a job of this id in a queue that was removed
+    submitted_s: float  #: distinguishes the job from a job with the same id in a removed queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,9 +56,9 @@ def read_loadable(path: str) -> Blob:
 
 
 class Network:
-    """A loadable in a session of its own, with buffers for ``tasks_at_once`` tasks.
+    """A loadable in its own session, with buffers for ``tasks_at_once`` tasks.
 
-    For one thread at a time. ``Unsupported`` if the loadable does not have exactly one input, or does not load.
+    Used by one thread at a time. ``Unsupported`` if the loadable does not load, or has no input or several.
     """
 
     def __init__(self, session: AnySession, content: bytes, tasks_at_once: int) -> None:

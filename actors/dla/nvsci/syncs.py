@@ -89,7 +89,7 @@ class SciSyncs:
         self._library.call("ObjSignal", object_)
 
     def wait(self, fence: Fence) -> None:
-        """Sleep until a fence is reached. For one thread at a time. Fences report no errors of the engine."""
+        """Sleep until a fence is reached. Used by one thread at a time. Fences report no errors of the engine."""
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:

@@ -145,7 +145,7 @@ class EglCuda:
         return found
 
     def mapped(self, resource: Any, pix_fmt: str | None) -> MappedFrame:
-        """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format that it states.
+        """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format stated there.
 
         ``Unsupported`` if that format is not known here, ``DeviceError`` if the resource is not mapped.
         """

@@ -136,7 +136,7 @@ REFUSED: list[tuple[str, dict[str, Any], RateChange, str]] = [
         "h264",
         {"bitrate_bps": 300_000, "maxrate_bps": 600_000, "bufsize_bits": 600_000},
         RateChange(bitrate=200_000),
-        "only if it is constant",
+        "only if the bitrate is constant",
     ),
     (
         "h264",
