@@ -109,8 +109,8 @@ class KeptPieces:
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:
         """Return the report for the supervisor of ``term``: pieces that run, or that ended within ``RECENT_S``.
 
-        ``running`` has the pieces that the processes report as running; any that ended since are reported as ended. A
-        new ``term`` is another supervisor, which knows no pieces yet.
+        ``running`` has the pieces that the processes report as running; pieces that ended since then are reported as
+        ended. A new ``term`` is another supervisor, which knows no pieces yet.
         """
         self._reports = self._reports + 1 if term == self._term else 1
         self._term = term

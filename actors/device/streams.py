@@ -90,7 +90,7 @@ class StreamProducer(ABC):
 class PictureStream(ABC):
     """A stream of pictures from one producer to one consumer. Times are in seconds."""
 
-    fps: Fraction | None  #: picture n is shown at n / ``fps``; if None, each keeps the time when it was taken
+    fps: Fraction | None  #: picture n is shown at n / ``fps``; None: each picture has the time at which it was taken
     wait_s: float  #: how long one end of the stream waits for the other end
     repeat_s: float | None  #: the time without a new picture after which the last picture is returned again
 

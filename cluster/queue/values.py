@@ -125,7 +125,7 @@ class QueuedJob:
     error: str = ""  #: the class of that attempt's error
     message: str = ""  #: what went wrong
     next_step: str = ""  #: what to do about it
-    core_s: float = 0.0  #: what all its attempts have used, as in ``Usage``
+    core_s: float = 0.0  #: the use of all attempts of the job, as in ``Usage``
     gpu_s: float = 0.0
     written_bytes: int = 0
     cost: float = 0.0  #: by the prices of the queue's policy when each attempt ended
