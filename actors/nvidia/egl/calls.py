@@ -84,7 +84,7 @@ class EglCuda:
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver; return its result.
 
-        ``DeviceError``, of the kind that ``cuda_error`` states, if the call failed.
+        If the call failed, raise the ``DeviceError`` of ``cuda_error``.
         """
         code, found = self.attempt(name, *arguments)
         if code:
