@@ -189,7 +189,7 @@ class JobStore(ABC):
             return None if job is None else _run_over(at, job, ended(job, end, at.now_s), at.now_s, end.used)
 
     def append(self, claim: JobClaim, text: str) -> None:
-        """Keep what a job has printed, unless the claim no longer holds."""
+        """Keep the printed output of a job if the claim still holds."""
         with self._current() as at:
             if text and _held(at, claim) is not None:
                 starts = _end_of_output(at, claim.job_id)
