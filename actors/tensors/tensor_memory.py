@@ -93,7 +93,7 @@ def _by_dlpack(out: Any, stream: int | None) -> TensorPlace:
         capsule = out.__dlpack__(**asked)
     found, is_read_only = described(capsule)
     if is_read_only:
-        _refuse("out= must not be written")
+        _refuse("out= is read-only")
     axes, item_bytes = range(found.ndim), found.bits * found.lanes // 8
     shape = tuple(int(found.shape[axis]) for axis in axes)
     strides = tuple(int(found.strides[axis]) * item_bytes for axis in axes) if found.strides else None
@@ -111,7 +111,7 @@ def _by_interface(out: Any) -> TensorPlace:
     interface = out.__cuda_array_interface__
     address, is_read_only = interface["data"]
     if is_read_only:
-        _refuse("out= must not be written")
+        _refuse("out= is read-only")
     kind, item_bytes = str(interface["typestr"])[1], int(str(interface["typestr"])[2:])
     shape, stream = tuple(int(length) for length in interface["shape"]), interface.get("stream")
     return TensorPlace(
@@ -172,7 +172,7 @@ IDLE: Final = IdleMemory()
 
 
 class TensorMemory:
-    """Memory for tensors on the host; it is reused once nothing refers to the tensor any more. Thread-safe.
+    """Memory for tensors on the host, which is reused once nothing refers to its tensor. Thread-safe.
 
     The system maps and clears new memory page by page, which may take as long as making the tensor. ``idle`` gets the
     free memory when this object is closed, and the memory of tensors that outlive this object.
@@ -244,7 +244,7 @@ def host_target(
 def _own_view(out: NDArray[Any], format_: TensorFormat, shape: tuple[int, ...]) -> NDArray[Any]:
     array = out.view(np.uint16) if out.dtype.name == "bfloat16" else out
     if array.dtype.newbyteorder("=") != array.dtype or not array.flags.writeable:
-        _refuse("out= must not be written" if array.dtype.isnative else "out= is not in the machine's byte order")
+        _refuse("out= is read-only" if array.dtype.isnative else "out= is not in the machine's byte order")
     place = TensorPlace(
         address=0,
         shape=array.shape,

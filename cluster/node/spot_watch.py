@@ -78,7 +78,7 @@ class SpotWatch:
         self._pause = self._over.wait if pause is None else pause
 
     def start(self, wake: Callable[[], object]) -> None:
-        """Look in a thread, which calls ``wake`` when there is a notice."""
+        """Watch in a thread, which calls ``wake`` when there is a notice."""
         if self._clouds:
             threading.Thread(target=self.run, args=(wake,), name="spot notices", daemon=True).start()
 
