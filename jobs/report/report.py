@@ -25,7 +25,7 @@ def _fraction(holds: Callable[[Fraction], bool]) -> AfterValidator:
                 return text
         except ZeroDivisionError:
             pass
-        raise ValueError("not a fraction that fits here")
+        raise ValueError("not an allowed fraction")
 
     return AfterValidator(checked)
 
