@@ -55,7 +55,7 @@ class FrameRequest(SourceRange, CudaPlace):
     @model_validator(mode="after")
     def _check_nvdec(self) -> Self:
         if self.nvdec != PLAIN and self.decoder != "nvdec":
-            raise ValueError(f'NvdecOptions need decoder="nvdec", and `decoder` is {self.decoder}')
+            raise ValueError(f'options for NVDEC need decoder="nvdec", and `decoder` is {self.decoder}')
         return self
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from codecfleet.actors.tensors.tensor_format import TensorFormat
         ({"filter": "area"}, "filter is 'area'"),
         ({"size": (224,)}, "must be 2 whole numbers"),
         ({"size": 224}, "must be 2 whole numbers"),
-        ({"size": (0, 4)}, "sides are 1 to 32768"),
+        ({"size": (0, 4)}, "sides must be 1 to 32768"),
         ({"size": (4.5, 4)}, "must be 2 whole numbers"),
         ({"crop": (-1, 0, 4, 4)}, "and places not negative"),
         ({"mean": 0.5}, "uint8, which is not normalised"),
