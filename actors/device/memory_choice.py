@@ -38,7 +38,7 @@ class Party(Flag):
 class Often(Enum):
     """How often a party reads or writes the same bytes before they change."""
 
-    ONCE = "once"  #: reads or writes the bytes in one coalesced pass, or in an order that makes a cache useless
+    ONCE = "once"  #: in one coalesced pass, or in an order for which a cache is useless
     REPEATEDLY = "repeatedly"
 
 

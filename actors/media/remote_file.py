@@ -77,7 +77,7 @@ class RemoteFile:
     def __init__(self, url: str, wanted: WantedBytes) -> None:
         self._url = url
         self.watch: FragmentWatch | None = None
-        """This watch sees every read."""
+        """Observes every read, if set."""
         self._failed = False
         self._stream = _opened(url)
         self._blocks = SharedBlocks.find(url)

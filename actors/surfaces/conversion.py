@@ -95,7 +95,7 @@ class Conversion:
 
     @property
     def is_identity(self) -> bool:
-        """Whether it is enough to copy a surface."""
+        """Whether pictures stay unchanged, so that a surface need only be copied."""
         return self.source == self.target and not any(plan.is_scaled for plan in self.plans())
 
     @property

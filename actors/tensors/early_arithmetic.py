@@ -1,7 +1,7 @@
 """Carries out ``EarlyColour`` on the host, in arrays of 16-bit integers, which NumPy adds many at a time.
 
-Even and odd columns are in separate arrays, and so are even and odd rows: each operation is on adjoining memory. Two
-samples that adjoin in a row are the low and the high byte of a 16-bit word.
+Even and odd columns are in separate arrays, and so are even and odd rows, so that each operation works on adjoining
+memory. Two neighbouring samples of a row are the low and the high byte of a 16-bit word.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from .host_memory import Array, scratch
 from .plan import EARLY_BITS, TensorPlan
 
 _STRIP_SAMPLES: Final = 1 << 16
-"""The chroma samples that are converted at once: a larger number takes more memory, a smaller one more calls."""
+"""How many chroma samples are converted at once: more samples need more memory, fewer need more calls."""
 _WORD: Final = np.dtype("<u2")
 _TERM_BITS: Final = 8
 _LEAST, _MOST = np.int16(0), np.int16((256 << EARLY_BITS) - 1)
@@ -25,7 +25,7 @@ _HIGH_BYTE: Final = 0xFF00
 
 
 class EarlyArithmetic:
-    """A plan's ``EarlyColour`` for a window (left, top, width, height) of pictures. Thread-safe.
+    """Computes a plan's ``EarlyColour`` for a window (left, top, width, height) of pictures. Thread-safe.
 
     ``across`` and ``down`` say where chroma's columns and rows are.
     """
@@ -44,7 +44,7 @@ class EarlyArithmetic:
         self._pitch = self._columns.stop - self._columns.start + 2
 
     def bands(self, samples: Sequence[Array], shift: int) -> Iterator[tuple[slice, Array]]:
-        """Yield (rows of the target, values): bytes (3, rows, columns). The next step overwrites the values."""
+        """Yield (rows of the target, bytes), bytes as (3, rows, columns). The next step overwrites the bytes."""
         assert not shift, "8 bits have no padding"  # noqa: S101
         luma, *chroma = samples
         count = max(1, _STRIP_SAMPLES // self._pitch)
@@ -57,7 +57,7 @@ class EarlyArithmetic:
                 yield self._shown(made, values)
 
     def _shown(self, rows: slice, values: Array) -> tuple[slice, Array]:
-        """Leave out what is outside the window."""
+        """Return the rows of the target and the values inside the window."""
         left, top, wide, high = self._window
         before, begin = rows.start < top, 2 + left % 2
         first, last = rows.start + before * rows.step, min(rows.stop, top + high)
@@ -97,7 +97,7 @@ class EarlyArithmetic:
         return np.add(column, other, out=column) if quarters else column
 
     def _light(self, luma: Array, rows: slice) -> Array:
-        """Return Y' (2, rows, columns) of the even and of the odd columns, weighed."""
+        """Return the weighted Y' of even and odd columns, as (2, rows, columns)."""
         columns = slice(2 * self._columns.start, 2 * self._columns.stop)
         found = luma[rows, columns]
         width = columns.stop - columns.start
@@ -116,7 +116,7 @@ class EarlyArithmetic:
         return weighed
 
     def _values(self, column: Array, light: Array) -> Array:
-        """Return the bytes (3, rows, columns), with two columns more on both sides."""
+        """Return the bytes (3, rows, columns), with two extra columns on each side."""
         flat = column.reshape(3, -1)
         sums = scratch("values", (2, *flat.shape), np.int16)
         inner = slice(1, -1)
@@ -127,7 +127,7 @@ class EarlyArithmetic:
                 other = flat[:, 1 + step : flat.shape[1] - 1 + step]
                 if quarters == _HALF:
                     np.right_shift(np.add(other, middle, out=moved), 1, out=moved)
-                else:  # three of the one and one of the other do not fit 16 bits
+                else:  # 3 x middle + other would not fit into 16 bits
                     np.right_shift(np.subtract(other, middle, out=moved), 3 - quarters, out=moved)
                     np.add(moved, middle, out=moved)
             np.add(moved if quarters else middle, bright, out=total)

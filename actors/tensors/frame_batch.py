@@ -1,4 +1,4 @@
-"""A batch of frames as users hold it: one tensor, and which frames the tensor holds."""
+"""A batch of frames for users: one tensor, and the numbers and times of its frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class FrameBatch:
     """
 
     data: Any = field(repr=False)
-    """The caller's ``out`` if given; otherwise a NumPy array, or on a GPU an array for DLPack and CUDA's interface."""
+    """The caller's ``out`` if given; otherwise a NumPy array, or on a GPU an array with DLPack and CUDA's interface."""
     indices: tuple[int, ...]
     """The numbers of the frames, one number for each place in the tensor."""
     times_s: tuple[Fraction, ...]
@@ -38,7 +38,7 @@ class FrameBatch:
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
         """Return the tensor as a NumPy array (bfloat16 as a copy in float32); ``TypeError`` if it is on a GPU."""
         if hasattr(self.data, "__cuda_array_interface__"):
-            raise TypeError("the batch is on a GPU: take it by DLPack, or copy it to the host first")
+            raise TypeError("the batch is on a GPU: read it through DLPack, or copy it to the host first")
         return np.asarray(self.data, dtype=dtype, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -24,11 +24,11 @@ _SINGLE_EXACT: Final = 1 << 24
 _PRODUCT_MOST: Final = 1 << 18
 """The most multiplications of a matrix product: OpenBLAS shares larger products among threads, one caller at a time."""
 _STRIP_BYTES: Final = 1 << 20
-"""The source rows that are converted at once: they stay in a core's cache until they are used."""
+"""How many bytes of source rows are converted at once: few enough to stay in a core's cache until they are used."""
 _BAND_SAMPLES: Final = 1 << 17
-"""The pixels of the target that are resized at once: a larger number takes more memory, a smaller one more calls."""
+"""How many pixels of the target are resized at once: more pixels need more memory, fewer need more calls."""
 _COLOURED_SAMPLES: Final = 1 << 15
-"""The pixels that are coloured at once: they stay in a core's cache until they are written."""
+"""How many pixels are converted to colour at once: few enough to stay in a core's cache until they are written."""
 _BLOCKS: Final = (2, 4, 8, 16, 32, 64)
 _CALL_COST: Final = 150_000
 """The cost of beginning a matrix product, in multiplications."""
@@ -36,7 +36,7 @@ _CALL_COST: Final = 150_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some targets of an axis, made from adjoining sources."""
+    """Some target samples of an axis, made from adjoining source samples."""
 
     target: slice
     source: slice
@@ -45,7 +45,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One axis of a channel, made of blocks; without these, each target equals a source."""
+    """One axis of a channel, made of blocks; without blocks, each target sample equals a source sample."""
 
     blocks: tuple[Block, ...]
     source: slice  # all sources that are used
@@ -56,12 +56,12 @@ class Axis:
 
     @property
     def changes(self) -> bool:
-        """Whether targets differ from sources."""
+        """Whether target samples differ from source samples."""
         return bool(self.blocks)
 
     @property
     def length(self) -> int:
-        """How many sources are used."""
+        """How many source samples are used."""
         return int(self.source.stop) - int(self.source.start)
 
 
@@ -258,7 +258,7 @@ def _product(one: Floats, other: Floats, out: Floats) -> None:
 
 
 def _lay(samples: Sequence[NDArray[Any]], shift: int, where: tuple[slice, slice], parts: Sequence[Floats]) -> None:
-    """Convert some (rows, columns) of the channels, each channel into its own part."""
+    """Convert these (rows, columns) of each channel into the channel's part."""
     for channel, part in zip(samples, parts, strict=True):
         np.copyto(part, channel[where])
         if shift:

@@ -1,4 +1,4 @@
-"""A thread's arrays, by use: new memory for each picture would have to be mapped page by page."""
+"""Keeps a thread's arrays for reuse: new memory for each picture would have to be mapped page by page."""
 
 import threading
 from math import prod
@@ -13,7 +13,7 @@ _NONE: Final = np.empty(0, dtype=np.uint8)
 
 
 class _Memory(threading.local):
-    """What a thread keeps: for each use the memory, and the array that was made of it last."""
+    """A thread's memory for each use, and the last array made of that memory."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[NDArray[np.uint8], Array]] = {}

@@ -39,8 +39,8 @@ def to_tensor(
 ) -> object:
     """Return a tensor of frames on the host; if ``out`` is given, frames are written there, and ``out`` is returned.
 
-    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. New tensors are made
-    in ``memory``. If several frames fail, the first frame's error is raised.
+    ``pool`` makes up to ``at_once`` pictures in parallel. New tensors are made in ``memory``. If several frames
+    fail, the first frame's error is raised.
 
     Raises:
             UsageError: there is no frame, the crop exceeds a frame, sizes differ without ``size``, or ``out`` does not
@@ -71,7 +71,7 @@ def to_tensor(
 
 
 class HostTensorMaker(TensorMaker):
-    """Makes tensors on the host, with pictures made in parallel by new ``threads``; 1 means the caller's thread."""
+    """Makes tensors on the host. This starts ``threads`` threads, which make pictures in parallel; 1 starts none."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -79,7 +79,7 @@ class HostTensorMaker(TensorMaker):
         self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
-        """Return what ``to_tensor`` returns."""
+        """Return the tensor that ``to_tensor`` makes."""
         return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads, memory=self._memory)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, in
 def _only(sizes: set[tuple[int, int]]) -> tuple[int, int]:
     if len(sizes) != 1:
         shown = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)) or "no frame"
-        raise UsageError(f"a tensor holds pictures of one size, and not {shown}", "Give TensorFormat a size.")
+        raise UsageError(f"a tensor holds pictures of one size, not {shown}", "Give TensorFormat a size.")
     return next(iter(sizes))
 
 
@@ -140,7 +140,7 @@ def _prepared(
 
 
 def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | None:
-    """Return for each channel the factor of a value, and the number added to the product; None for ``uint8``."""
+    """Return (factor, number to add) for each channel's values; None for ``uint8``."""
     if format_.dtype == "uint8":
         return None
     # Not -mean / std: adding a negative zero would keep a negative zero.
@@ -148,7 +148,7 @@ def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | No
 
 
 def write(target: NDArray[Any], values: Array, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
-    """Scale whole numbers (channels, rows, columns), and write them in the format's type; one channel is for all."""
+    """Scale integers (channels, rows, columns), and write them in the format's type; one channel is copied to all."""
     if scales is None:
         np.copyto(target, values, casting="unsafe")
         return

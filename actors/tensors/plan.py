@@ -1,4 +1,4 @@
-"""Defines how a tensor's values are made from a picture's samples, in whole numbers: equal on host and device.
+"""Defines how a tensor's values are made from a picture's samples, in whole numbers, equally on host and device.
 
 For samples of S bits and values of D bits, where ``rounded`` means to the nearest number, halves to the even one:
 
@@ -36,7 +36,7 @@ _BYTE_COLOUR_BITS: Final = 11
 EARLY_BITS: Final = 5
 """The fraction bits of the sums of ``EarlyColour``."""
 _EARLY_LUMA_BITS: Final = 7
-"""The bits of its luma weight: products with a sample fit unsigned 16 bits."""
+"""The bits of the luma weight in ``EarlyColour``: products with a sample fit unsigned 16 bits."""
 _WHITE: Final = 255
 _UNKNOWN: Final = {8: "YCgCo", 10: "BT.2020 constant luminance", 11: "YDzDx", 13: "derived", 14: "ICtCp", 15: "IPT-C2"}
 """The matrices of H.273 that are not weighted sums of samples, or are rare."""
@@ -57,8 +57,9 @@ class EarlyColour:
 
     Chroma is weighed before it is interpolated, in sums of at most 16 bits, where ``//`` rounds down:
 
-    1. term = (sum of weights x (chroma - 128) + 128) // 2^8: an eighth of a value is 1.
-    2. Down and across: c = (sum of weights x term) // 4, by the weights of ``ChannelTaps`` in quarters: 1/32 is 1.
+    1. term = (sum of weights x (chroma - 128) + 128) // 2^8, in units of 1/8.
+    2. Down and across: c = (sum of weights x term) // 4, by the weights of ``ChannelTaps`` in quarters; c is in units
+       of 1/32.
     3. value = (luma x Y // 4 + base + c) // 32, clipped to 0 and 255.
 
     The luma weight is a multiple of 2^-7, and ``base`` gives it the least error, below 0.05 of a value between black
@@ -66,7 +67,7 @@ class EarlyColour:
     """
 
     luma: int  # in units of 2^-7
-    base: int  # half a value is included, so that values are rounded to the nearest
+    base: int  # includes half a value, so that values are rounded to the nearest
     chroma: tuple[tuple[int, int], ...]  # for each channel of the target: the weights of Cb and Cr, in units of 2^-11
 
 
@@ -80,7 +81,7 @@ class TensorPlan:
     weights: tuple[tuple[int, ...], ...]  # for each channel of the target, a weight of each source channel
     offsets: tuple[int, ...]  # for each channel of the source, in S bits
     size: tuple[int, int]  # the target's (width, height)
-    early: EarlyColour | None  # the formula that holds instead, with the same taps
+    early: EarlyColour | None  # the formula to use instead, if not None, with the same taps
 
     @property
     def largest(self) -> int:

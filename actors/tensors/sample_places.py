@@ -31,7 +31,7 @@ class SamplePlaces:
     halved_across: bool = False  # whether the second and third channel have half the columns
     halved_down: bool = False  # whether the second and third channel have half the rows
     is_rgb: bool = False
-    is_full: bool = False  # whether the format itself means full range
+    is_full: bool = False  # whether the format implies full range
 
 
 @cache

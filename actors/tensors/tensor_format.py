@@ -41,7 +41,7 @@ class TensorFormat:
     mean: Sequence[float] | float | None = None
     """The mean, which is subtracted from values of 0 to 1: one number, or one for each channel."""
     std: Sequence[float] | float | None = None
-    """The standard deviation, by which values are divided then: one number, or one for each channel."""
+    """The standard deviation, by which the differences are divided: one number, or one for each channel."""
     colour: Channels = "rgb"
     """Three channels, or one channel of grey."""
 
@@ -131,7 +131,7 @@ def _whole(name: str, given: Any, count: int, least: tuple[int, ...]) -> tuple[i
     if not exact or len(found) != count:
         _refuse(f"{name} is {given!r}, and must be {count} whole numbers")
     if any(value < low or value > _MOST_SIDE for value, low in zip(found, least, strict=True)):
-        _refuse(f"{name} is {_shown(found)}: sides are 1 to {_MOST_SIDE}, places not negative")
+        _refuse(f"{name} is {_shown(found)}: sides must be 1 to {_MOST_SIDE}, and places not negative")
     return found
 
 

@@ -21,7 +21,7 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
-        """Return a finished tensor of frames, all of them where the maker works; if ``out`` is given, write to it.
+        """Return a finished tensor of frames, which must be in the maker's memory; if ``out`` is given, write to it.
 
         This iterates over ``frames`` once, and passes on any error of the iteration.
 

@@ -31,11 +31,11 @@ _PINNED: Final = 3
 """The DLDeviceType of page-locked host memory."""
 _HALF_BITS: Final = 16
 _MOST_FREE: Final = 2
-"""How many tensors' memory is kept for later tensors: one while the user holds the tensor before."""
+"""How many free pieces of memory are kept for later tensors."""
 _MOST_IDLE_BYTES: Final = 128 << 20
 """How much memory this process keeps for the tensors of later films: a few clips."""
 _LEAST_IDLE_BYTES: Final = 1 << 20
-"""The smallest memory that is kept for them. Smaller memory is not kept, because mapping it costs little."""
+"""The smallest memory that is kept for later films. Smaller memory is not kept, because mapping it costs little."""
 _MOST_LARGER: Final = 2
 _ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, or omit out=."
 
@@ -59,19 +59,19 @@ def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
     A tensor on a device makes the CUDA ``stream`` wait for the producer's work, or names a stream for which to wait.
     """
     if not hasattr(out, "__dlpack__") and not hasattr(out, "__cuda_array_interface__"):
-        _refuse(f"out= is a {type(out).__name__}, which is no tensor")
+        _refuse(f"out= is a {type(out).__name__}, which is not a tensor")
     try:
         return _by_dlpack(out, stream) if hasattr(out, "__dlpack__") else _by_interface(out)
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 - each framework raises errors of its own
+    except Exception as error:  # noqa: BLE001 - each framework raises its own errors
         _refuse(f"out= does not say where its memory is: {next(iter(str(error).splitlines()), type(error).__name__)}")
 
 
 def checked(place: TensorPlace, format_: TensorFormat, shape: tuple[int, ...]) -> TensorPlace:
     """Return the place if it can hold this tensor; otherwise raise ``UsageError``."""
     if place.shape != shape:
-        _refuse(f"out= has the shape {_shown(place.shape)}, and the tensor {_shown(shape)}")
+        _refuse(f"out= has the shape {_shown(place.shape)}, but the tensor has {_shown(shape)}")
     stored_alike = format_.dtype == "bfloat16" and place.kind == (UNSIGNED, 16)
     if place.kind != KINDS[format_.dtype] and not stored_alike:
         _refuse(f"out= does not hold {format_.dtype}")
@@ -79,7 +79,7 @@ def checked(place: TensorPlace, format_: TensorFormat, shape: tuple[int, ...]) -
     least = ELEMENT_BYTES[format_.dtype]
     for step, count in spans:
         if step < least:
-            _refuse("out= has elements that overlap, or lie in reverse order")
+            _refuse("out= has elements that overlap or are in reverse order")
         least = step * count
     return place
 
@@ -93,7 +93,7 @@ def _by_dlpack(out: Any, stream: int | None) -> TensorPlace:
         capsule = out.__dlpack__(**asked)
     found, is_read_only = described(capsule)
     if is_read_only:
-        _refuse("out= must not be written")
+        _refuse("out= is read-only")
     axes, item_bytes = range(found.ndim), found.bits * found.lanes // 8
     shape = tuple(int(found.shape[axis]) for axis in axes)
     strides = tuple(int(found.strides[axis]) * item_bytes for axis in axes) if found.strides else None
@@ -111,7 +111,7 @@ def _by_interface(out: Any) -> TensorPlace:
     interface = out.__cuda_array_interface__
     address, is_read_only = interface["data"]
     if is_read_only:
-        _refuse("out= must not be written")
+        _refuse("out= is read-only")
     kind, item_bytes = str(interface["typestr"])[1], int(str(interface["typestr"])[2:])
     shape, stream = tuple(int(length) for length in interface["shape"]), interface.get("stream")
     return TensorPlace(
@@ -138,7 +138,7 @@ class HostTensor:
 
 
 class IdleMemory:
-    """Memory that no tensor uses, ``most_bytes`` in total; what lay idle for longest is dropped. Thread-safe.
+    """Memory that no tensor uses, up to ``most_bytes``; the longest-idle memory is dropped. Thread-safe.
 
     Memory of fewer than ``least_bytes`` is not kept.
     """
@@ -172,10 +172,10 @@ IDLE: Final = IdleMemory()
 
 
 class TensorMemory:
-    """Memory for tensors on the host: that of a tensor which nothing refers to is used again. Thread-safe.
+    """Memory for tensors on the host, which is reused once nothing refers to its tensor. Thread-safe.
 
-    For new memory, the system maps and clears page after page, which may take as long as making the tensor. ``idle``
-    gets what is left over, and the memory of tensors that outlive this object.
+    The system maps and clears new memory page by page, which may take as long as making the tensor. ``idle`` gets the
+    free memory when this object is closed, and the memory of tensors that outlive this object.
     """
 
     def __init__(self, idle: IdleMemory = IDLE) -> None:
@@ -204,7 +204,7 @@ def _fits(memory: NDArray[np.uint8], size_bytes: int) -> bool:
 
 
 class _Lent:
-    """What arrays in a ``TensorMemory`` refer to; with the last array, the memory goes back."""
+    """The owner of lent memory, to which the arrays refer; once the last array is gone, it returns the memory."""
 
     def __init__(self, memory: NDArray[np.uint8], owner: TensorMemory) -> None:
         self.__array_interface__ = memory.__array_interface__
@@ -226,7 +226,7 @@ def host_target(
     shape: tuple[int, ...],
     new: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
 ) -> HostTensor:
-    """Return ``new`` memory, or that of ``out``; ``UsageError`` if ``out`` does not fit or is not on the host."""
+    """Return the memory of ``out``, else of ``new``; ``UsageError`` if ``out`` does not fit or is not on the host."""
     if out is None:
         array = new(shape, _STORED[format_.dtype])
         return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)
@@ -237,14 +237,14 @@ def host_target(
         _refuse("out= is on a device, and the frames are on the host")
     extent = sum((count - 1) * step for count, step in zip(shape, place.strides_bytes, strict=True))
     memory = (ctypes.c_uint8 * (extent + format_.element_bytes)).from_address(place.address)
-    memory._owner = place.owner  # type: ignore[attr-defined]  # noqa: SLF001 - the array keeps the buffer, which keeps it
+    memory._owner = place.owner  # type: ignore[attr-defined]  # noqa: SLF001 - keeps the owner as long as the array
     return HostTensor(np.ndarray(shape, _STORED[format_.dtype], memoryview(memory), 0, place.strides_bytes), out)
 
 
 def _own_view(out: NDArray[Any], format_: TensorFormat, shape: tuple[int, ...]) -> NDArray[Any]:
     array = out.view(np.uint16) if out.dtype.name == "bfloat16" else out
     if array.dtype.newbyteorder("=") != array.dtype or not array.flags.writeable:
-        _refuse("out= must not be written" if array.dtype.isnative else "out= is not in the machine's byte order")
+        _refuse("out= is read-only" if array.dtype.isnative else "out= is not in the machine's byte order")
     place = TensorPlace(
         address=0,
         shape=array.shape,
@@ -282,7 +282,7 @@ class HostBfloat16:
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
         """Return a copy in float32; ``ValueError`` if no copy may be made."""
         if copy is False:
-            raise ValueError("NumPy has no bfloat16: its numbers become an array only by a copy")
+            raise ValueError("NumPy has no bfloat16: the numbers become an array only by a copy")
         found = (self.bits.astype(np.uint32) << _HALF_BITS).view(np.float32)
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -300,7 +300,7 @@ class HostBfloat16:
     ) -> object:
         """Return a capsule; ``BufferError`` if a stream, another device or a copy is requested."""
         if stream is not None or copy or (dl_device is not None and tuple(dl_device) != (CPU, 0)):
-            raise BufferError("the numbers are on the host, and are handed out without a copy")
+            raise BufferError("the numbers are shared only on the host, without a copy or a stream")
         return exported(
             self.bits.ctypes.data,
             self.shape,

@@ -38,7 +38,7 @@ class Busy:
         # When the worker of each station died, and the last grants of the clients that used the worker.
         self._deaths: dict[StationId, tuple[float, dict[str, int]]] = {}
         self._comers: dict[str, float] = {}
-        # The drivers that report soon, because no call of theirs waits for news.
+        # The drivers that report soon, because none of their calls waits for news.
         self._silent: set[int] = set()
         self._replaced_s: list[float] = []
         self._begun_s: list[float] = []

@@ -16,7 +16,7 @@ class LogAction(Enum):
     SUPERVISOR_REPLACED = (
         "supervisor.replaced",
         WARNING,
-        "a supervisor ends: another one took over, or it is cut off",
+        "a supervisor ends: another took over, or this one is cut off",
     )
     SUPERVISOR_ENDED = "supervisor.ended", INFO, "a supervisor ends, with all its workers"
     NODE_JOINED = "node.joined", INFO, "a node has joined the cluster"

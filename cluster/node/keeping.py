@@ -58,12 +58,12 @@ class _Kept:
             self.process.send_signal(signal.SIGTERM)
 
     def take(self, notice: Notice | None) -> None:
-        """Drain the node for as long as the cloud leaves it, unless it ends sooner anyway."""
+        """Drain the node for the time that the cloud leaves, unless the node ends sooner anyway."""
         if notice is not None and self._ends_sooner(notice.why, notice.left_s):
             self._order(notice.left_s)
 
     def _ends_sooner(self, why: str, left_s: int) -> bool:
-        """Have Ray killed ``left_s`` + ``STOP_S`` from now; return False, changing nothing, if it is killed sooner."""
+        """Schedule the killing of Ray in ``left_s`` + ``STOP_S``; return False if Ray is killed sooner anyway."""
         until_s = time.monotonic() + left_s + STOP_S
         if self.until_s is not None and self.until_s <= until_s:
             return False

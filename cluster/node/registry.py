@@ -43,7 +43,7 @@ def registered(ends_within_s: int) -> Iterator[None]:
 def _write(ends_within_s: int) -> Path:
     with locked_place() as place:
         file = place.path / f"{_PREFIX}{os.getpid()}"
-        # The descriptor is never closed. The lock ends with the process, or when it closes any descriptor of the file.
+        # The descriptor is never closed. The lock ends when the process ends or closes any descriptor of the file.
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock, str(ends_within_s).encode())

@@ -19,7 +19,7 @@ SERVER: Final = ("169.254.169.254", 80)
 ANSWER_S: Final = 1.0
 ANSWER_BYTES: Final = 65_536
 TRIES: Final = 6
-"""After how many failures a missing answer is logged; a node of an unnamed cloud then asks once in ``RARELY_S``."""
+"""After this many failures the lack of an answer is logged; if no cloud is named, questions become rare."""
 RARELY_S: Final = 60.0
 _AGAIN: Final = Backoff(first_s=1.0, most_s=5.0)
 
@@ -78,7 +78,7 @@ class SpotWatch:
         self._pause = self._over.wait if pause is None else pause
 
     def start(self, wake: Callable[[], object]) -> None:
-        """Look in a thread, which calls ``wake`` when there is a notice."""
+        """Watch in a thread, which calls ``wake`` when there is a notice."""
         if self._clouds:
             threading.Thread(target=self.run, args=(wake,), name="spot notices", daemon=True).start()
 

@@ -126,7 +126,7 @@ class Queue:
         return job
 
     async def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority. Raises UsageError: it is out of range; TenantRefused: as ``submit``."""
+        """Change a job's priority. Raises UsageError: ``priority`` is out of range; TenantRefused: see ``submit``."""
         return await asyncio.to_thread(self._store.prioritize, job_id, checked_priority(priority))
 
     async def wait(self, job_id: str, *, on_output: Callable[[str], object] | None = None) -> QueuedJob:

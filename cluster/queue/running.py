@@ -131,7 +131,7 @@ async def start_run(command: QueuedCommand, ends_s: float) -> "GuardedRun | RunE
 
 def _not_started(error: OSError | ValueError) -> RunEnd:
     if isinstance(error, ValueError):  # a NUL or half a character in it, or a variable's name with "="
-        message, step = f"the job's command cannot be started: {error}", "Submit it again with a right command."
+        message, step = f"the job's command cannot be started: {error}", "Submit the job again with a correct command."
         return RunEnd(UsageError.exit_code, UsageError.__name__, message, step)
     message, step = f"the job could not be started: {error}", "Check the limits on processes and memory."
     return RunEnd(WorkError.exit_code, WorkError.__name__, message, step)
@@ -154,7 +154,7 @@ def _run_end(code: int, told: bytes) -> RunEnd:
 
 
 def _facts(told: bytes) -> dict[str, Any]:
-    """Return what a command has told its driver, a line of JSON at a time; later values replace earlier ones."""
+    """Return the values that a command reported to its driver in lines of JSON; later values replace earlier ones."""
     facts: dict[str, Any] = {}
     with suppress(ValueError, TypeError):
         for line in told.splitlines():

@@ -189,7 +189,7 @@ class JobStore(ABC):
             return None if job is None else _run_over(at, job, ended(job, end, at.now_s), at.now_s, end.used)
 
     def append(self, claim: JobClaim, text: str) -> None:
-        """Keep what a job has printed, unless the claim no longer holds."""
+        """Keep the printed output of a job if the claim still holds."""
         with self._current() as at:
             if text and _held(at, claim) is not None:
                 starts = _end_of_output(at, claim.job_id)
@@ -334,7 +334,7 @@ def _saved(at: Transaction, job: QueuedJob) -> QueuedJob:
 
 
 def _run_over(at: Transaction, job: QueuedJob, after: QueuedJob, ended_s: float, used: Usage = NO_USAGE) -> QueuedJob:
-    """Note an attempt of ``job`` that has ended, and save the job as it is ``after`` the end."""
+    """Record an ended attempt of ``job``, and save the job's state ``after`` the attempt."""
     began_s, cost = job.began_s or 0.0, _cost(at, used)
     at.rows(_RUN, job.job_id, job.tenant, began_s, max(began_s, ended_s), *used, cost)
     return _saved(at, charged(after, used, cost))

@@ -37,7 +37,7 @@ EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
     ),
     QueueState.RUNNING: frozenset(
         {
-            QueueState.QUEUED,  # handed back, its driver's lease ended, or another try may help
+            QueueState.QUEUED,  # the driver returned it, the driver's lease ended, or another try may help
             QueueState.DONE,
             QueueState.FAILED,
             QueueState.PARKED,
@@ -79,7 +79,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, told: object) -> Self:
-        """Return the value that a job has told as JSON; no use if the value is malformed."""
+        """Return the use that a job reported as JSON; zero if the value is malformed."""
         if not isinstance(told, list) or len(told) != len(cls._fields):
             return cls()
         try:
@@ -97,7 +97,7 @@ class JobClaim(NamedTuple):
 
     job_id: str
     attempt: int
-    submitted_s: float  #: tells it from a job of this id in a queue that was removed
+    submitted_s: float  #: distinguishes the job from a job with the same id in a removed queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class QueuedJob:
     error: str = ""  #: the class of that attempt's error
     message: str = ""  #: what went wrong
     next_step: str = ""  #: what to do about it
-    core_s: float = 0.0  #: what all its attempts have used, as in ``Usage``
+    core_s: float = 0.0  #: the use of all attempts of the job, as in ``Usage``
     gpu_s: float = 0.0
     written_bytes: int = 0
     cost: float = 0.0  #: by the prices of the queue's policy when each attempt ended
@@ -165,10 +165,10 @@ class QueuedJob:
 
 
 class TenantUse(NamedTuple):
-    """What a tenant uses of a queue's drivers."""
+    """A tenant's use of a queue's drivers."""
 
     running: int = 0  #: jobs that run now
-    used_s: float = 0.0  #: time of its attempts in the policy's window, and ``CLAIM_S`` for each of them
+    used_s: float = 0.0  #: time of the tenant's attempts in the policy's window, plus ``CLAIM_S`` for each attempt
 
 
 class TokenHolder(NamedTuple):

@@ -150,7 +150,7 @@ def tenants_answer(tenants: "Sequence[Tenant]") -> tuple[list[str], dict[str, An
 
 
 def usage_answer(found: "Sequence[UsageRow]") -> tuple[list[str], dict[str, Any]]:
-    """Return text and JSON values about what a queue's tenants or jobs have used."""
+    """Return text and JSON values about the use of a queue's drivers by tenants or jobs."""
     names = "tenant", "attempts", "for", "cores", "GPUs", "written", "cost", "job"
     rows = [
         (each.tenant, str(each.attempts), clock_text(each.run_s), *_used(each), _cost(each.cost), each.job_id)

@@ -1,4 +1,4 @@
-"""The HTTP server of the dashboard; ``answers`` decides what it answers."""
+"""The HTTP server of the dashboard; ``answers`` decides the responses."""
 
 import asyncio
 import ipaddress

@@ -49,7 +49,7 @@ async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) ->
 
 
 async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call in a thread; if cancelled, wait until it ends, because the caller then removes its files."""
+    """Run a blocking call in a thread; if cancelled, wait for its end, because the caller then removes its files."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))

@@ -116,7 +116,7 @@ def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ..
     # if a part is encoded, it has the size of the whole track
     wanted = _shape(base_run(life.whole or life.runs, index))
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
-        message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"
+        message = f"pictures of another shape are stretched {when} to {float(wanted):.3f}:1"
         yield "aspect-changes", message, "metadata.aspect", "pictures.aspect"
 
 

@@ -210,7 +210,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: the clip's places inside the film, and replacements for its other places."""
+    """Return ``count`` places: ``places``, and replacements for the clip's places outside the film."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

@@ -32,7 +32,7 @@ class ChosenFrames(Protocol):
 
 
 class FrameBatches:
-    """A selection's frames in tensors of ``frames`` frames, in the frames' memory; the last tensor may have fewer.
+    """A selection's frames in tensors of ``frames`` frames, where the frames are; the last tensor may have fewer.
 
         for batch in film.batches(16, TensorFormat(size=(224, 224))): ...
 

@@ -54,7 +54,7 @@ class FrameMaker:
             self._chain.close()
 
     def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return a frame with its own picture's colours, where they change; on the host, a chain converts them."""
+        """Return the frame; if colours change, and no chain on the host converts them, with its picture's colours."""
         if not self._by_colours or (self._chain is not None and self._path.device is None):
             return frame
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
@@ -96,7 +96,7 @@ def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
 
 
 class Paths:
-    """Decodes a source's segments on the first path that can, but in software once the device is lost. Thread-safe."""
+    """Decodes segments on the first path that can, and only in software once the device is lost. Thread-safe."""
 
     def __init__(self, source: FrameSource) -> None:
         self._source = source

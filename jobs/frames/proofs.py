@@ -17,7 +17,7 @@ from .source import FrameSource
 class EntryProofs:
     """Finds how far back the entry of a group must be, once for each group. Thread-safe.
 
-    An entry is proven if decoding from further back gives the same first pictures of the group; cuts between segments
+    An entry is proven if decoding from further back gives the same first pictures of the group. Cuts between segments
     are proven in the same way.
     """
 

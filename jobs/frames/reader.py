@@ -125,7 +125,7 @@ class FrameReader:
         self._window.open(segment)
 
     def _work_in_thread(self, run: Run, queue: FrameQueue, ended: "asyncio.Future[Finished | Lost]") -> None:
-        dropped = Cancelled("the segment is decoded by another run, or not at all")
+        dropped = Cancelled("the segment is no longer wanted from this run")
         result: Finished | Lost = Lost(run.segment, dropped, attempt=run.attempt)
         try:
             result = self._decode(run, queue)
@@ -206,8 +206,8 @@ class _Attempt:
     def decode(self) -> SegmentTally:
         """Decode the range into the queue, and return its tally.
 
-        Raises _Unsound: it must be decoded from further back; Superseded: it is no longer wanted; CodecfleetError: it
-        failed.
+        Raises _Unsound: the range must be decoded from further back; Superseded: its frames are no longer wanted;
+        CodecfleetError: decoding failed.
         """
         self._queue.begin(whole=self._path.whole)
         self._tell_beginning(())

@@ -55,13 +55,13 @@ class FrameRequest(SourceRange, CudaPlace):
     @model_validator(mode="after")
     def _check_nvdec(self) -> Self:
         if self.nvdec != PLAIN and self.decoder != "nvdec":
-            raise ValueError(f'software has no NvdecOptions, and `decoder` is {self.decoder}: give decoder="nvdec"')
+            raise ValueError(f'options for NVDEC need decoder="nvdec", and `decoder` is {self.decoder}')
         return self
 
     @model_validator(mode="after")
     def _check_cuda(self) -> Self:
         if self.names_cuda and self.decoder == "software" and self.place != "device":
-            raise ValueError("device, context and stream apply to a GPU, and software decodes to the host")
+            raise ValueError("device, context and stream apply only to a GPU, and software decodes to the host")
         return self
 
     @property
@@ -95,6 +95,6 @@ class FramesReport:
 
 
 def count_held(report: FramesReport, size_bytes: int) -> None:
-    """Count bytes that are decoded ahead; released bytes are a negative number."""
+    """Count bytes that are decoded ahead; ``size_bytes`` is negative for released bytes."""
     report.held_bytes += size_bytes
     report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)

@@ -146,7 +146,7 @@ class PartFrames:
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """For each picture, the last access point before it in both orders; -1 is the track's start."""
+        """For each picture, the last access point before it in packet and in display order; -1 is the track's start."""
         index = self.ranges.index
         packets = self._ordered[self.first : self.first + len(self.times)]
         points = np.array([p.packet for p in index.access_points if index.pts[p.packet] != MISSING], dtype=np.int64)
@@ -197,7 +197,7 @@ def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRead:
-    """The pictures that one decoder reads at a time, from ``group`` on."""
+    """The pictures that one decoder reads in one go, beginning in ``group``."""
 
     group: int
     numbers: tuple[int, ...]  #: ascending, each once
@@ -205,7 +205,7 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, by first need, and the (read, number) of each frame in the order requested."""
+    """The reads for some frames, in order of first need; ``slots`` has (read, number) of each requested frame."""
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]

@@ -127,7 +127,7 @@ def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
 
 
 def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held: int, *, whole: bool) -> int:
-    """Return how many segments are decoded at once: one for each thread at most, and as many as fit into memory.
+    """Return how many segments are decoded at once: at most one for each thread, and no more than fit into memory.
 
     If whole segments are held, at least one is decoded, even if it does not fit.
     """
@@ -160,7 +160,7 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
 
 
 def _check_surface(picture: VideoFormat) -> None:
-    """Check that the device can hold such pictures. Raises Unsupported if it cannot."""
+    """Check that the device can hold pictures of this size and format. Raises Unsupported if it cannot."""
     surface = surface_format(picture.pix_fmt)
     if surface is None or not surface.holds(picture.width, picture.height):
         message = f"frames on the device cannot be {picture.width}x{picture.height} {picture.pix_fmt}"

@@ -155,8 +155,8 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
-        # A slow store can be interrupted only from another thread, so only a short clip on disk is read without
-        # threads, which would take most of the time.
+        # A short clip on disk is read without threads: starting them would take most of the time. Other sources need
+        # threads, because a slow store can be interrupted only from another thread.
         context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
             while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
@@ -168,11 +168,11 @@ class FrameStream(FrameChooser[FrameSelection]):
                     runner.run(self._end_reading(), context=context)
 
     def _ready(self) -> Frame | None:
-        """Return the next frame without yielding to the event loop; None if that is impossible."""
+        """Return the next frame if it is ready, without running the event loop; otherwise None."""
         if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
             return None
         frame = None
-        with suppress(Exception):  # the loop raises the same error, and ends the stream
+        with suppress(Exception):  # ``_next`` then raises the same error, and ends the stream
             frame = self._reader.poll()
         self._in_a_row += frame is not None
         return frame
@@ -222,7 +222,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         """Pickle the source and the options. The copy opens the source again, and begins at the first frame."""
         is_own = isinstance(self._device, partial)
         if self._stream is not None or not is_own or (self._request.context, self._request.stream) != (None, None):
-            message = f"the frames of {self._request.source} use a stream, a GPU or a context of this process only"
+            message = f"the frames of {self._request.source} use a stream, a GPU or a context of this process"
             raise UsageError(message, "Call `frames` in the other process.")
         return type(self), (self._request, self._device)
 

@@ -128,7 +128,7 @@ class StreamReader:
         )
 
     def _time(self, number: int) -> tuple[int, Fraction]:
-        """Return a picture's time in ticks after the first picture, and the tick."""
+        """Return a picture's time in ticks after the first picture, and the length of a tick."""
         if self._stream.fps is not None:
             return number - 1, 1 / self._stream.fps
         now_ns = time.monotonic_ns()
@@ -151,5 +151,5 @@ def stream_request(options: Mapping[str, object]) -> FrameRequest:
     """
     others = sorted(set(options) - set(_OPTIONS))
     if others:
-        raise UsageError(f"the frames of a stream do not take {', '.join(others)}", "They take place and every.")
+        raise UsageError(f"the frames of a stream have no options {', '.join(others)}", "Use only place and every.")
     return build(FrameRequest, {"source": "a stream", **options}, str, "docs/egl.md lists the options.")

@@ -16,7 +16,7 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""In ascending order, a read beyond one per thread begins only if it and all begun reads fit in 1/16 of the memory."""
+"""In ascending order, more reads than threads begin only if all begun reads fit in 1/16 of the memory."""
 
 
 class FramesEnd(Exception):
@@ -90,7 +90,7 @@ class FrameQueue:
         self.hold(-self.held_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count added bytes; released bytes are a negative number."""
+        """Count added bytes; ``size_bytes`` is negative for released bytes."""
         self.held_bytes += size_bytes
         count_held(self._window.report, size_bytes)
         self._window.changed.notify_all()

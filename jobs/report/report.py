@@ -25,7 +25,7 @@ def _fraction(holds: Callable[[Fraction], bool]) -> AfterValidator:
                 return text
         except ZeroDivisionError:
             pass
-        raise ValueError("not a fraction that fits here")
+        raise ValueError("not an allowed fraction")
 
     return AfterValidator(checked)
 
@@ -226,7 +226,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     overlay: OverlayReport | None = None
     burnt: BurnReport | None = None  # subtitles burnt in after all other steps
     frame_rate: _Rate | None = None  # the requested frame rate, as a fraction; None if the source's times are kept
-    # the options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised
+    # the options of FFmpeg's ``bilateral``, applied after all steps except the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
     gpu_refusal: str = ""  # why no GPU worked for the job; "" if one worked, none exists, or the job wanted none
 

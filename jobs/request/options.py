@@ -110,7 +110,7 @@ GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_
 LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts, is_list=True)
-PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs, is_list=True)
+PAIRS: Final = Kind("K=V", "table of strings or whole numbers", _pairs, is_list=True)
 FLAG: Final = Kind("", "`true`, `false`", _flag)
 CODEC: Final = Kind(
     "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
@@ -119,7 +119,7 @@ PRESET: Final = Kind(
     "1..7", "1 to 7, or x264's name for the speed", partial(_words, "a whole number or a preset's name", parse_preset)
 )
 TIME: Final = Kind("TIME", "time", partial(_words, "a time", parse_time))
-NAMES: Final = Kind("NAME", "list of texts", _names, is_list=True)
+NAMES: Final = Kind("NAME", "list of strings", _names, is_list=True)
 _KINDS: Final[Mapping[object, Kind]] = {
     bool: FLAG,
     str: NAME,

@@ -118,7 +118,7 @@ def counted_from(formats: tuple[SoundFormat, ...], first_s: Fraction | None) -> 
 def _track_in_part(track: "Track", start_s: Fraction | None, end_s: Fraction | None) -> "Track":
     begins = [found.start_s for found in track.formats]
     if track.audio is None or not begins or begins != sorted(begins):
-        return track  # if the clock steps back, times do not show what is in the part
+        return track  # if the clock steps back, times do not show which packets are in the part
     ends = [*begins[1:], None]
     kept = tuple(
         found

@@ -83,7 +83,7 @@ class SourceStamp:
         return size if isinstance(size, int) else None
 
     def explain(self, error: Exception) -> None:
-        """Raise InputUnreadable or InputNotFound if the source explains a job's ``error``."""
+        """Raise InputUnreadable or InputNotFound if the source is the cause of a job's ``error``."""
         self.check()
         if (unseen := self._unseen(error)) is not None:
             raise unseen from error

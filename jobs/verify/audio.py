@@ -164,7 +164,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
     if left.first_sample_s is None or right.first_sample_s is None:
         return not_applicable(name, "no sample of the track decodes")
     if alignment.trimmed:
-        return not_applicable(name, "a part was requested: a packet across its start is kept whole")
+        return not_applicable(name, "a part was requested: a packet across the start of the part is kept whole")
     moved = abs(left.first_sample_s - right.first_sample_s)
     if moved > OFFSET_S and alignment.output_is_ts and _is_priming(left, right, left.first_sample_s - moved):
         return not_applicable(name, "a transport stream cannot say which samples are priming")

@@ -342,5 +342,5 @@ def test_a_size_that_the_package_refuses_is_the_devices_error(bench: Bench, tmp_
     session = NvdecSession(bench.package, bench.cuda, key())
     session.prime(made(tmp_path)[1][0].data)
     session.turn_to(key())
-    with pytest.raises(EngineFailed, match="NVDEC cannot change its size"):
+    with pytest.raises(EngineFailed, match="NVDEC cannot change the size of its pictures"):
         session.turn_to(key(WIDER[0] * 2, WIDER[1] * 2))

@@ -76,7 +76,7 @@ class SessionCalls:
             if own is not CudlaStatus.SUCCESS:
                 found = {self._device: own}
             for device, status in found.items():
-                # The task may be of an earlier submission.
+                # The failed task may come from an earlier submission.
                 raise CudlaFailure("cudlaSubmitTask", status, device) from None
             raise
 

@@ -1,4 +1,4 @@
-"""Buffers for several tasks at once, into which pictures are copied, or in which they are written in place."""
+"""Buffers for several tasks at once; pictures are copied into the buffers, or written there directly."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

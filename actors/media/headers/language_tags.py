@@ -69,8 +69,8 @@ class LanguageForm(Enum):
     """How a container states a BCP 47 language tag."""
 
     MATROSKA = "an element beside the track's name"
-    MP4 = "a box beside the track's handler, whose name ends with a zero"
-    QUICKTIME = "a box beside the track's handler, whose name begins with its length"
+    MP4 = "a box beside the track's handler; the handler's name ends with a zero"
+    QUICKTIME = "a box beside the track's handler; the handler's name begins with its length"
 
 
 class StatedLanguage(NamedTuple):
@@ -159,7 +159,7 @@ def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
 
 
 def language_changes(read: Read, *, form: LanguageForm) -> Iterator[Change]:
-    """Yield the changes that move a complete file's languages out of the names, in which ``make_room`` put them."""
+    """Yield the changes that move a complete file's languages out of the track names (see ``make_room``)."""
     if form is LanguageForm.MATROSKA:
         return _matroska_changes(read)
     return _isobmff_changes(read, counted=form is LanguageForm.QUICKTIME)

@@ -84,7 +84,7 @@ class EglCuda:
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver; return its result.
 
-        ``DeviceError``, of the kind that ``cuda_error`` states, if the call failed.
+        If the call failed, raise the ``DeviceError`` of ``cuda_error``.
         """
         code, found = self.attempt(name, *arguments)
         if code:
@@ -145,7 +145,7 @@ class EglCuda:
         return found
 
     def mapped(self, resource: Any, pix_fmt: str | None) -> MappedFrame:
-        """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format that it states.
+        """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format stated there.
 
         ``Unsupported`` if that format is not known here, ``DeviceError`` if the resource is not mapped.
         """

@@ -1,4 +1,4 @@
-"""NVDEC as a picture decoder: the same pictures as from software, or a reason why that is impossible."""
+"""NVDEC as a picture decoder: it returns the same pictures as software, or says why it cannot."""
 
 import threading
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from .session import MakeReader, SessionKey, mapped
 from .stretches import ADVICE, NvdecDecoding
 
 _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
-"""The number of ``cudaVideoChromaFormat`` for each sampling."""
+"""The number in ``cudaVideoChromaFormat`` for each chroma sampling."""
 
 
 class NvdecCapabilities:
-    """The device's NVDEC capabilities, queried once per codec, sampling and depth: each query makes a context."""
+    """The device's NVDEC capabilities, queried once per codec, sampling and depth: a query makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
@@ -65,14 +65,14 @@ class NvdecCapabilities:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvdecDecoder(PacketDecoder[PictureT]):
-    """Decodes on the one device that this process sees, on warm sessions. Pictures' ``opaque`` is ``PictureNotes``."""
+    """Decodes with warm sessions on this process's only device. A picture's ``opaque`` holds its ``PictureNotes``."""
 
     name = "nvdec"
     pool: NvdecPool
     make_reader: MakeReader[PictureT]
     cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" if it does
     wrong_pictures: Callable[[], int]  # how many wrong pictures this process's decoders have reported so far
-    request: SessionRequest | None = None  # the request of a caller with a fallback; None waits for a session
+    request: SessionRequest | None = None  # given if the caller can fall back to software; None waits for a session
     options: NvdecOptions = PLAIN
 
     def begin(
@@ -84,7 +84,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
         *,
         at_once: bool = False,
     ) -> NvdecDecoding[PictureT]:
-        """Begin a series of packets; each call on it may raise the same errors.
+        """Begin a series of packets; all calls on the series may raise the same errors.
 
         Raises:
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.

@@ -33,7 +33,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new`` marks a change of the known parameters."""
+    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new`` if the packet states new parameters."""
 
     number: int
     payload: bytes
@@ -55,7 +55,7 @@ class Feeder:
         self._extradata = extradata
         self.size = size
         self.sequence = sequence or _stated(codec, extradata)
-        """The parameters of the following pictures; several if the pictures choose between them."""
+        """The parameter sets of the following pictures; if there are several, each picture chooses one."""
         self._is_hevc = codec == "hevc"
         self._has_units = codec in ("h264", "hevc")
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
@@ -69,7 +69,7 @@ class Feeder:
         return self._codec in ("vp8", "vp9", "av1")
 
     def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:
-        """Return the chunk to feed for a packet; None if NVDEC must not see it. Keeps no reference."""
+        """Return the chunk to feed for a packet; None if NVDEC must not see it. Keeps no reference to ``packet``."""
         if self._prefix_bytes is not None:
             view = memoryview(packet)
             return self._unit_chunk(number, view, list(prefixed_units(view, self._prefix_bytes)))
@@ -108,7 +108,7 @@ class Feeder:
         return True
 
     def _is_undecodable(self, kinds: Sequence[int]) -> bool:
-        """Return whether a picture refers to pictures before the start, a broken link or a CRA (H.265 8.1.3)."""
+        """Return whether a picture refers to pictures before a point where decoding starts anew (H.265 8.1.3)."""
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
         if first == len(kinds):

@@ -20,17 +20,17 @@ from .session import NvdecSession, SessionKey, session_bytes
 FULL_WAIT_S: Final = 1.0
 """How long an opening waits while enough sessions are in use: ten times as long as opening takes.
 
-It does not wait for ever, because the sessions' users may wait for the caller that needs this session.
+The wait is limited because the users of the other sessions may be waiting for the caller of this one.
 """
 PATIENT_OPENINGS: Final = 2
-"""The most openings that a caller with a software fallback waits for: a third of a second."""
+"""The most openings that a caller with a software fallback waits for: together a third of a second."""
 
 WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. At most ``wanted_most`` are open: the most ever wanted at once."""
+    """The counts of one key's sessions. ``wanted_most`` is the most ever wanted at once; no more are open."""
 
     made: int = 0
     closed: int = 0
@@ -52,7 +52,7 @@ class PoolCounts:
 
 @dataclass(slots=True)
 class SessionRequest:
-    """A request that fails if no session is ready soon. Until ``is_over``, its session is reserved."""
+    """A request that fails if no session is ready soon. Its session stays reserved until ``is_over``."""
 
     is_over: bool = False
 
@@ -78,7 +78,7 @@ class _Waiter:
 class _Opening:
     """A session to open. ``waiter`` is the caller that waits for it, if there is one.
 
-    ``request`` is a request of a caller with a fallback: until the request is over, the session is reserved for it,
+    ``request`` is set if the caller can fall back to software. The session stays reserved until that request is over,
     even if the caller does not wait.
     """
 
@@ -98,12 +98,15 @@ class _Opening:
 class NvdecPool:
     """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    A separate thread opens sessions with ``make``, and ends when none is missing. The session that has been idle
-    longest is closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs
-    room (None: unbounded). While ``enough`` sessions are in use (None: unbounded), another is opened for a caller
-    without a fallback only after ``FULL_WAIT_S``. If the sessions in use with the caller's key are at least an even
-    share of ``enough`` (``enough`` divided by the number of keys in use), each return of a session with this key starts
-    the wait again. ``condition`` makes the conditions on which threads wait; ``clock`` returns seconds.
+    A separate thread opens sessions with ``make``, and ends when no session is missing. The longest-idle session is
+    closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs room.
+
+    While ``enough`` sessions are in use, a caller without a fallback waits ``FULL_WAIT_S`` for a used one before
+    another is opened. If the caller's key has its even share of ``enough`` (``enough`` divided by the number of keys in
+    use), each return of a session with this key starts the wait again. With None for ``budget`` or ``enough``, there is
+    no limit.
+
+    ``condition`` makes the conditions on which threads wait; ``clock`` returns seconds.
     """
 
     def __init__(
@@ -136,11 +139,11 @@ class NvdecPool:
     def acquire(
         self, key: SessionKey, first: bytes = b"", request: SessionRequest | None = None
     ) -> Iterator[NvdecSession]:
-        """Hand out a session for ``key``, a warm one if any is idle; a session that returns unclean is closed.
+        """Lend a session for ``key``, a warm one if any is idle; close the session if it comes back unclean.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
-        ``request`` is from a caller with a fallback, who waits for only a few openings; None waits as long as
-        necessary.
+        A caller that can fall back to software passes a ``request``, and waits for only a few openings; None waits as
+        long as necessary.
 
         Raises:
             EngineBusy: too many other sessions are opened first. This session is still opened, for the next caller.
@@ -154,7 +157,7 @@ class NvdecPool:
             self._give_back(session)
 
     def close(self) -> None:
-        """Cancel openings without a waiter, wait for the current one, and close every idle session."""
+        """Cancel openings without a waiter, wait for the current opening, and close every idle session."""
         with self._changed:
             self._openings = [opening for opening in self._openings if opening.waiter or opening.is_begun]
             maker = self._maker
@@ -246,12 +249,12 @@ class NvdecPool:
                 self._changed.wait(wait_s)
 
     def _wait_s(self, opening: _Opening) -> float:
-        """Return how long to wait for a session that returns, instead of opening another."""
+        """Return how long to wait for a used session before another is opened."""
         if self._enough is None or self.counts.in_use_now < self._enough or opening.request is not None:
             return 0.0
         of_kind, since_s = self.counts.of_kind, opening.since_s
         keys = sum(counts.in_use_now > 0 for counts in of_kind.values())
-        if keys * of_kind[opening.key].in_use_now >= self._enough:  # the key has an even share
+        if keys * of_kind[opening.key].in_use_now >= self._enough:  # the key has its even share
             since_s = max(since_s, self._returned_s.get(opening.key, since_s))
         return max(0.0, since_s + FULL_WAIT_S - self._clock())
 
@@ -268,7 +271,7 @@ class NvdecPool:
                 self._failures[opening.key] = error
             else:
                 opening.waiter.give(error)
-            # Do not ask the driver again for a session without a waiter.
+            # Do not ask the driver again for a session that nobody waits for.
             self._openings = [each for each in self._openings if each.key != opening.key or each.waiter]
 
     def _is_open(self, opening: _Opening, session: NvdecSession) -> None:
@@ -292,7 +295,7 @@ class NvdecPool:
             self.counts.in_use_now -= 1
             self._returned_s[session.key] = self._clock()
             surplus = self._shelve(session, None) if session.is_clean else [session]
-            if self.counts.in_use_now < in_use:  # no caller waited for it, so another may be opened
+            if self.counts.in_use_now < in_use:  # no caller waited for this session, so another may be opened
                 self._changed.notify()
         self._discard(surplus)
 

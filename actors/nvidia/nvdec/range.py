@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "Software decodes it instead."
 _PACKETS_AT_ONCE: Final = 8
-"""How many packets are fed together, under one watch and one change of the CUDA context. Each change releases the GIL,
-and a dozen threads compete for it.
+"""How many packets are fed together. Each feeding changes the CUDA context, which releases the GIL, and a dozen threads
+compete for the GIL.
 """
 
 
@@ -77,7 +77,7 @@ class FedRange(Generic[PictureT]):
         self._first_pts: int | None = None
 
     def prepared(self, number: int, packet: "VideoPacket") -> Fed | None:
-        """Return a packet in the form for NVDEC, None if it is left out; raises if NVDEC might decode it wrongly."""
+        """Return a packet in NVDEC's form, or None to leave it out; raise if NVDEC might decode the packet wrongly."""
         self._check(number, packet)
         chunk = self._feeder.chunk(number, memoryview(packet))
         if chunk is None:
@@ -89,7 +89,7 @@ class FedRange(Generic[PictureT]):
     def feed(
         self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Feed a packet, now or with the next ones; yield (packet number, picture) of complete pictures.
+        """Feed a packet, now or with later packets; yield (packet number, picture) for each complete picture.
 
         Raises the errors of ``NvdecDecoder.decode``.
         """
@@ -117,7 +117,7 @@ class FedRange(Generic[PictureT]):
         self._next_ticket = self._tickets
 
     def _fed(self, session: NvdecSession, reader: SurfaceReader[PictureT]) -> Iterator[tuple[int, PictureT]]:
-        """Feed the packets that wait."""
+        """Feed the waiting packets."""
         waiting, self._waiting = self._waiting, []
         began_s = time.perf_counter()
         packets = ((fed.chunk.payload, self._expect(fed.chunk, fed.packet)) for fed in waiting)

@@ -1,7 +1,7 @@
-"""One warm decoder session of NVDEC: packets in, pictures out, on the host or the device. For one thread at a time.
+"""One warm decoder session of NVDEC: packets in, pictures out, on the host or the device.
 
-Making a session takes 0.1 s, during which the machine makes no other session (docs/nvdec.md), so a session decodes one
-range after another.
+Used by one thread at a time. Making a session takes 0.1 s, during which the machine makes no other session
+(docs/nvdec.md), so a session decodes one range after another.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
 _ADVICE: Final = "Try every codec with codecfleet doctor --fresh, or use --device cpu."
 
 _address_of: Final = ctypes.PyDLL(None)["PyBytes_AsString"]
-"""Returns the address of an object's bytes: an eighth of the time of NumPy's way."""
+"""Returns the address of an object's bytes, in an eighth of the time that NumPy takes."""
 _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object,)
 
 
@@ -39,8 +39,8 @@ _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object,)
 class SessionKey:
     """The properties that a session is made for; tracks with the same key may share a session.
 
-    ``sequence``, the parameters of the pictures, is only compared. A decoder has only the surfaces that its first
-    stream needs, and returns wrong pictures for a stream of the same size that needs more (measured on an H200).
+    ``sequence`` holds the pictures' parameters. It is part of the key because a decoder has only the surfaces that its
+    first stream needs, and returns wrong pictures for a stream of the same size that needs more (measured on an H200).
     """
 
     codec: str
@@ -57,11 +57,11 @@ _REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
 _SPARE_SURFACES: Final = 4
 _OUTPUT_SURFACES: Final = 2
 _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
-"""How many pictures, or bytes, are decoded before a wait. Each wait releases the GIL, for which a dozen threads queue,
-so several small pictures share one wait.
+"""The most pictures, and the most bytes, that are decoded before a wait. Each wait releases the GIL, for which a dozen
+threads queue, so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
-"""The memory of a reader, counted in pictures: the scratch memory is one picture, whose rows may be padded."""
+"""A bound of a reader's memory, in pictures: its scratch memory is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
 
 
@@ -74,7 +74,7 @@ def session_bytes(key: SessionKey) -> int:
 
 
 class SurfaceReader(ABC, Generic[PictureT]):
-    """Makes pictures of one session's surfaces. Used by one thread at a time."""
+    """Makes pictures from one session's surfaces. Used by one thread at a time."""
 
     @abstractmethod
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
@@ -84,7 +84,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
-        """Set the properties that a software decoder sets beside the samples."""
+        """Set those properties of a picture, besides its samples, that a software decoder sets."""
 
     @abstractmethod
     def close(self) -> None:
@@ -112,7 +112,7 @@ class _State(Enum):
 
 
 class NvdecSession:
-    """A decoder of ``PyNvVideoCodec``, its stream, and its readers; ``DeviceError`` if the driver refuses one."""
+    """A ``PyNvVideoCodec`` decoder with its stream and its readers; ``DeviceError`` if the driver refuses."""
 
     def __init__(self, codec_module: Any, cuda: Cuda, key: SessionKey) -> None:
         self.key = key
@@ -144,7 +144,7 @@ class NvdecSession:
         return self._state is _State.READY
 
     def prime(self, payload: bytes) -> None:
-        """Decode a first packet, which makes the driver open its decoder, and drop the picture. Close if that fails."""
+        """Decode a first packet and drop its picture, so that the driver opens its decoder. Close after an error."""
         if payload:
             self._state = _State.FEEDING
             with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "Decode"):
@@ -182,7 +182,7 @@ class NvdecSession:
             with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
                 self._decoder.setReconfigParams(key.width, key.height)
         except Exception as error:  # the package documents no errors
-            raise mapped(error, "NVDEC cannot change its size") from error
+            raise mapped(error, "NVDEC cannot change the size of its pictures") from error
         self._shape = key
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._close_readers()
@@ -195,7 +195,7 @@ class NvdecSession:
         *,
         at_once: bool = False,
     ) -> list[PictureT]:
-        """Decode packets, each with its ticket; return the pictures that are now complete: often none, then several.
+        """Decode packets, each with its ticket; return the pictures that are now complete: none or several.
 
         ``keeps`` gets the ticket of each decoded picture's packet, in the pictures' order; only the surfaces for which
         ``keeps`` returns True are read. ``at_once`` waits for each picture instead of a few at a time.
@@ -205,7 +205,7 @@ class NvdecSession:
         """
         self._state = _State.FEEDING
         found: list[PictureT] = []
-        # One watch for all calls of these packets: watching each would cost as much as the calls.
+        # All these packets share one watch for errors: a watch on each call would cost as much as the call.
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
             for payload, ticket in packets:
                 self._begin(self._packet(payload, ticket), reader, keeps)
@@ -259,7 +259,7 @@ class NvdecSession:
     def _is_far_ahead(self) -> bool:
         begun = len(self._begun)
         if self.key.options.keeps_coding_order:
-            return begun > 0  # a picture does not wait for the next one
+            return begun > 0  # each picture is returned before the next one is decoded
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
     def _begin(self, packet: Any, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> None:
@@ -277,7 +277,7 @@ class NvdecSession:
             self._begun.append(_Begun(reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
     def _finished(self) -> list[PictureT]:
-        """Wait for the pictures that were begun, and return them."""
+        """Wait for the pictures that are being read, and return them."""
         self._stream.wait()
         begun, self._begun = self._begun, []
         found = []

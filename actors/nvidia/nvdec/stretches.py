@@ -46,7 +46,7 @@ class DecodesOn(Protocol[PictureT]):
 
     @property
     def request(self) -> SessionRequest | None:
-        """The request of a caller with a fallback."""
+        """The request of a caller that can fall back to software; None waits for a session."""
 
     @property
     def options(self) -> NvdecOptions:
@@ -103,7 +103,7 @@ class NvdecDecoding(Generic[PictureT]):
         self._hdr = KeyframeHdr(facts.codec, facts.extradata)
 
     def push(self, number: int, packet: "VideoPacket") -> Iterator[tuple[int, PictureT]]:
-        """Decode one packet, and yield (packet number, picture) of the pictures that are complete."""
+        """Decode one packet, and yield (packet number, picture) for each complete picture."""
         fed = self._range.prepared(number, packet)
         if fed is None:
             return
@@ -133,7 +133,7 @@ class NvdecDecoding(Generic[PictureT]):
         """Return the description of this stretch's pictures, with the HDR values of packet ``number``'s keyframe."""
         del picture
         if self._looked is None:
-            raise EngineFailed("NVDEC returned a picture before any was described", ADVICE)
+            raise EngineFailed("NVDEC returned a picture before the first packet was examined", ADVICE)
         return replace(self._looked, hdr=self._hdr.at(number))
 
     def _drained(self) -> Iterator[tuple[int, PictureT]]:

@@ -53,7 +53,7 @@ class BitstreamWriter:
         self._changed = True
 
     def packet(self, data: bytes, *, is_keyframe: bool) -> bytes:
-        """Return a packet's payload; ``EngineFailed`` if it has no picture, or other parameter sets."""
+        """Return a packet's payload; ``EngineFailed`` if the picture is missing or parameter sets changed."""
         hdr = self._hdr if is_keyframe else ()
         payload = self._av1(data, hdr) if self._codec is Codec.AV1 else self._h26x(data, hdr)
         if not payload:

@@ -109,7 +109,7 @@ def _encoder_error(code: int, detail: str, evidence: EncoderEvidence) -> Codecfl
 def _session_or_memory(code: int, evidence: EncoderEvidence) -> CodecfleetError:
     free, sessions = evidence.free_bytes, evidence.own_sessions
     short = free < evidence.needed_bytes if free is not None else sessions == 0
-    counted = f"{sessions} encoders of this process are open, {_mebibytes(free)} are free and one takes about "
+    counted = f"{sessions} encoders of this process are open, {_mebibytes(free)} are free and one encoder takes about "
     counted += _mebibytes(evidence.needed_bytes)
     # Only opening a session can exceed the limit; memory can run out at any time.
     if short or not evidence.opening:

@@ -105,4 +105,4 @@ def _why_nothing(claim: _Claim, refused: Sequence[str], inventory: Inventory) ->
         return "nothing is left to do"
     if claim.usable:
         return "all DLAs are busy with other work"
-    return no_dla_for(claim.demand, inventory) or f"no DLA can do it: {refused[claim.asked[0]]}"
+    return no_dla_for(claim.demand, inventory) or f"no DLA can run the network: {refused[claim.asked[0]]}"

@@ -7,9 +7,9 @@ from fractions import Fraction
 from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 PLAIN_FRAMES = 250
-"""Frames of a segment if its work is unknown."""
+"""The assumed number of frames of a segment whose work is unknown."""
 USUAL_THREADS = 2
-"""Threads of an encoder's session."""
+"""The assumed number of threads of an encoder session."""
 _PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
 
 

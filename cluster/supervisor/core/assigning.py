@@ -101,7 +101,7 @@ def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
 
 
 def _rank(book: StationBook) -> int:
-    """Return 0 for a ready worker, 1 for one on its way, 2 for none."""
+    """Return 0 for a ready worker, 1 for a starting worker, 2 for no worker."""
     return 2 if book.state is StationState.EMPTY else int(book.state is not StationState.READY)
 
 
@@ -111,10 +111,7 @@ def _order(device: str, held: _Held, book: StationBook) -> tuple[int, bool, int,
 
 
 class _Claims:
-    """The device that each station has or expects, and the GPU of Ray that each bundle has.
-
-    They are kept so that none is assigned twice.
-    """
+    """Prevents that a device, or one of Ray's GPUs, is assigned twice."""
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places
@@ -124,7 +121,7 @@ class _Claims:
         self._given: set[str] = set()  # devices
         gpus = (book for book in books if book.station.kind.takes_gpu and book.expected)
         for book in sorted(gpus, key=lambda each: each.facts is None):
-            # A worker on its way gets another GPU than expected if a ready worker has that GPU.
+            # A starting worker gets a different GPU than expected if a ready worker has the expected one.
             if book.facts is not None:
                 self._take(book, book.expected)
             else:
@@ -159,7 +156,7 @@ class _Claims:
 
 
 def _serves(book: StationBook, kind: DeviceKind, device: str, claims: _Claims) -> bool:
-    """Return whether a station serves a device; the station of a GPU claims the GPU."""
+    """Return whether a station serves a device. A GPU station claims the device if it can."""
     if kind.takes_gpu:
         return claims.claim(book, device)
     return kind.is_processor or book.station.station == device
@@ -172,9 +169,9 @@ def _slots(book: StationBook) -> int:
 
 
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a station's process needs: one per slot, or with a GPU, the cores of the jobs' lanes.
+    """Return how many cores a station's process needs: one per slot; on a GPU station, the cores of the jobs' lanes.
 
-    ``slots`` are the station's slots by job.
+    ``slots`` maps jobs to their slots on the station.
     """
     if not book.station.kind.takes_gpu:
         return book.station.slots

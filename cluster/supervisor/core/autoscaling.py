@@ -95,7 +95,7 @@ def _limited(state: SupervisorState, config: AutoscaleConfig, nodes: list[NodeSe
 
 
 def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> None:
-    """Let a group's first healthy node stand for all nodes of the group."""
+    """Take a group's first healthy node as the model of all nodes of the group."""
     group = config.group_of(book.ray.labels)
     if group is not None and book.probed is not None and book.state is DeviceState.OPEN:
         node = book.node

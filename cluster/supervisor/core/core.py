@@ -30,7 +30,7 @@ from .reconcile import reconcile
 from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
 
 OVERSLEPT_S = 2.0
-"""A longer gap between two ticks means that this process was suspended: clients' silence then does not count."""
+"""If two ticks are further apart, this process was suspended, and clients' silence does not count."""
 _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized),

@@ -14,7 +14,7 @@ from ..state.state import JobPlan, Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 
 _EXACT = 1e-6
-"""Cores are sums of fractions: smaller differences are rounding errors."""
+"""Numbers of cores are sums of fractions: differences below this are rounding errors."""
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
 _FIND_THE_CAUSE = "Find out what ends the processes (memory, a broken codec, a missing package), then try again."
 _OPEN_ANOTHER = "Open a new fleet."
@@ -91,9 +91,9 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, station: StationId) -> float:
-    """Return how many cores one session of a job uses on a station: as placed.
+    """Return how many cores one session of a job uses on a station.
 
-    If the job is not placed there: 1 if the job may encode in software, else 0.
+    If the job is not placed there, this is 1 if the job may encode in software, else 0.
     """
     device = processor_name(station.node) if station.kind.is_processor else state.stations[station].device
     for lane in state.plans.of(job.key).lanes_at.get(station.node, ()):
@@ -221,7 +221,7 @@ def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     plan = state.plans.of(job.key)
     if any(book.state not in NOT_STARTED for book in _stations_of(state, plan)):
         return ""
-    # After a failed reservation the station waits, and belongs to no job meanwhile.
+    # After a failed reservation the station waits, and no job has it in the meantime.
     gpus = [
         book for book in state.stations.values() if book.station.kind.takes_gpu and book.station.node in plan.lanes_at
     ]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...probes.report.engines import Engine
 
 UNSEEN_POLLS = 3
-"""After this many failed polls in a row, others' use is unknown."""
+"""After this many failed polls in a row, the use of GPUs by other programs counts as unknown."""
 _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 
 
@@ -90,7 +90,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Probe a node once more if a poll lists different devices from the last probe, as when a GPU was repartitioned."""
+    """Probe a node again if a poll lists other devices than the last probe, as after a GPU was repartitioned."""
     if book.is_probing(now_s):
         return []
     found = {device.device: _found(polled, device) for device in book.gpus}
@@ -101,7 +101,7 @@ def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: floa
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
-    """Return the polled device that is this device of the inventory; ``gpu_identity`` compares the names."""
+    """Return the polled device with the same name as this device of the inventory."""
     for seen in devices:
         names = [seen.uuid] if seen.is_slice else [seen.uuid, seen.pci_bus_id, str(seen.index)]
         if device.device in {on_node(device.node, name) for name in names if isinstance(name, str)}:

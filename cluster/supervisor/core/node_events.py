@@ -11,7 +11,7 @@ from .health import forget_xids, learn_refusals
 from .quarantining import end_rests, miss_trials, release_stations, take_trials
 
 HAND_BACK_S = 3.0
-"""How long before a node's end its workers are ended; their clients learn of it within a second."""
+"""How long before a node's end its workers are ended. Clients are notified within a second."""
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
@@ -62,7 +62,7 @@ def _compare_clocks(state: SupervisorState, event: events.NodesSeen) -> list[Eff
 
 
 def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
-    """End the workers of nodes that are about to end; clients learn of it at once, and run the work elsewhere."""
+    """End the workers of nodes that are about to end; clients are notified at once, and run the work elsewhere."""
     leaving = [(book.ray.node, book.ends_s) for book in state.nodes if book.ends_s is not None]
     ending = {node for node, ends_s in leaving if now_s >= ends_s - HAND_BACK_S}
     effects: list[Effect] = []

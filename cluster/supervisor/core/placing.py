@@ -19,13 +19,13 @@ from .effective import effective_nodes, without_late_gpus
 from .granting import needs_gpus
 
 PLACING_SHARE = 0.2
-"""The part of its time that a supervisor may spend on placement: after a pass of 1 s, the next one waits 5 s."""
+"""The share of time that a supervisor may spend on placement: after a pass of 1 s, the next pass waits 5 s."""
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
-    """Return when the next placement may run, after one that took ``pass_s``; an urgent one need not wait.
+    """Return when the next placement may run, after a placement that took ``pass_s``.
 
-    The placement after an urgent one also waits for the time that the urgent one did not wait.
+    An urgent placement need not wait; the placement after it also waits for the time that was skipped.
     """
     if state.placed_s is None:
         return 0.0

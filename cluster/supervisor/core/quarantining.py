@@ -182,7 +182,7 @@ def _changed(state: SupervisorState, book: NodeBook, device: Device, after: Devi
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
-    """Replace a device's processes once idle: if ``holding``, those that only keep it, else those that use it."""
+    """Replace processes once idle: with ``holding``, those that only hold the device, otherwise those that use it."""
     for station in state.stations.values():
         if station.device == device.device and station.state is StationState.READY and station.is_holding is holding:
             station.recycle_due = station.recycle_due or reason

@@ -37,7 +37,7 @@ def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s: float) -> list[Effect]:
-    """Reserve the stations, among these, that are empty and have slots for jobs."""
+    """Reserve a worker for each of these stations that is empty and has slots for jobs."""
     if state.end or state.is_recovering(now_s):
         return []
     effects: list[Effect] = []

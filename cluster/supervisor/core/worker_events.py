@@ -19,12 +19,12 @@ from .quarantining import quarantine, quarantine_dying, resolved, wake
 from .reconcile import reserve_missing
 
 STEADY_S = 10.0
-"""A process that ran this long had started properly, so its death begins a new count."""
+"""A process that ran for this long had started properly, so its death begins a new count of deaths."""
 RESTS = Backoff(first_s=0.1, most_s=0.4)
 """How long a station waits after the second death in a row and each later one; after the first it does not wait."""
 UNRESERVED_REST_S = 0.1
 ORPHANS_S = 30.0
-"""After a restart, a client that does not report for this long is dead; a live one may wait 15 s for an answer."""
+"""After a restart, a client that sends no report for this long is dead; a live client may wait 15 s for an answer."""
 
 
 def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> list[Effect]:
@@ -48,7 +48,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Retry soon; if no worker runs at all, a CPU worker starts without a reservation."""
+    """Retry the reservation soon; if no worker runs, a CPU worker then starts without a reservation."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -57,7 +57,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
     book.unreserved = event.reason
     beside = (each for each in state.stations.values() if each.station.node == book.station.node)
     if book.chosen and any(each.is_astray for each in beside):
-        # Ray has no other GPU left, so the workers on unwanted GPUs need not keep these any longer.
+        # Ray has no other GPU left, so workers need not keep unwanted GPUs any longer.
         state.node_of(book).withhold(book.chosen, now_s)
     has_any = any(each.could_transcode for each in state.stations.values())
     book.unreserved_next = book.station.kind.is_processor and not has_any

@@ -84,7 +84,7 @@ class FakeLoadable:
 
     @classmethod
     def from_bytes(cls, loadable: bytes) -> "FakeLoadable | None":
-        """Return the network in these bytes; None if the bytes are no network."""
+        """Return the network in these bytes; None if the bytes are not a network."""
         start = len(_MAGIC) + _NUMBERS.size
         if not loadable.startswith(_MAGIC) or len(loadable) != start + 2 * TENSOR_DESCRIPTOR.itemsize:
             return None

@@ -119,7 +119,7 @@ class HostTensorLaunch(TensorLaunch):
         self._work = work
 
     def begin(self, surfaces: Sequence[int], target: int, steps: tuple[int, int, int, int], stream: Stream) -> None:
-        """Put the writing of pictures into a stream."""
+        """Queue the writing of pictures in a stream."""
         step_bytes = steps[0] * self._work.format.element_bytes
         for number, surface in enumerate(surfaces):
             self._put(stream, partial(self._write, surface, target + number * step_bytes, steps[1:]))

@@ -60,14 +60,14 @@ def test_callers_memory_is_filled(dtype: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("out", "words"),
     [
-        (np.zeros((2, 3, 10, 6), np.uint8), "out= has the shape 2x3x10x6, and the tensor 2x3x6x10"),
+        (np.zeros((2, 3, 10, 6), np.uint8), "out= has the shape 2x3x10x6, but the tensor has 2x3x6x10"),
         (np.zeros((2, 3, 6, 10), np.float32), "does not hold uint8"),
         (np.zeros((2, 3, 6, 10), np.int8), "does not hold uint8"),
         (np.zeros((2, 3, 6, 10), np.uint8)[:, :, ::-1], "reverse order"),
         (np.lib.stride_tricks.as_strided(np.zeros(400, np.uint8), (2, 3, 6, 10), (60, 60, 10, 1)), "overlap"),
-        (np.frombuffer(bytes(360), np.uint8).reshape(2, 3, 6, 10), "must not be written"),
+        (np.frombuffer(bytes(360), np.uint8).reshape(2, 3, 6, 10), "out= is read-only"),
         (Foreign(np.zeros((2, 3, 10, 6), np.uint8)), "has the shape"),
-        (object(), "is a object, which is no tensor"),
+        (object(), "is a object, which is not a tensor"),
     ],
 )
 def test_memory_that_does_not_fit_is_refused(out: Any, words: str) -> None:

@@ -182,7 +182,7 @@ def test_notes_come_with_their_frames(unordered: Path, place: str, size: tuple[i
 def test_software_has_no_options_of_nvdec() -> None:
     """Options of NVDEC require ``decoder="nvdec"``, even if NVDEC might decode alone."""
     for decoder in ("software", "auto"):
-        with pytest.raises(UsageError, match=f"software has no NvdecOptions, and decoder is {decoder}"):
+        with pytest.raises(UsageError, match=f'options for NVDEC need decoder="nvdec", and decoder is {decoder}'):
             codecfleet.frames("film.mkv", decoder=decoder, nvdec=NvdecOptions(sei_messages=True))  # type: ignore[arg-type]
 
 

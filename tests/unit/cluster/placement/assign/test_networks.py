@@ -83,7 +83,7 @@ def test_closed_machines_and_dlas_get_nothing() -> None:
     machine = replace(broken, dlas=(sick, broken.dlas[1]))
     assert sessions(placed([wanted("j")], machine)) == {"j": {"a/dla#1": 2}}
     alone = placed([wanted("j", dlas=(0,))], machine)
-    assert alone.refusals[0].reason == "no DLA can do it: DLA 0 is quarantined because it hangs"
+    assert alone.refusals[0].reason == "no DLA can run the network: DLA 0 is quarantined because it hangs"
     drained = orin("b", 1, state=DeviceState.DRAINING, state_reason="a user asked")
     assert sessions(placed([wanted("j")], drained)) == {}
     spot = orin("a", 1, preemptible=True)
