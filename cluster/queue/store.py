@@ -32,6 +32,7 @@ from .values import (
     JobClaim,
     QueuedCommand,
     QueuedJob,
+    QueueFigures,
     QueueState,
     RunEnd,
     TenantUse,
@@ -69,6 +70,7 @@ _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
     "FROM codecfleet_runs WHERE ended_s > ? GROUP BY 1, 2 ORDER BY 1, 2"
 )
+_OLDEST: Final = "SELECT min(coalesce(began_s, submitted_s)) FROM codecfleet_jobs WHERE state = ?"
 _RUN: Final = "INSERT INTO codecfleet_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _REVOKE: Final = "UPDATE codecfleet_tokens SET revoked_s = ? WHERE tenant = ? AND revoked_s IS NULL"
 _WAITING_OF: Final = "SELECT count(*) FROM codecfleet_jobs WHERE tenant = ? AND state IN ('queued', 'running')"
@@ -293,11 +295,17 @@ class JobStore(ABC):
 
     def usage(self, since_s: float | None = None, *, by_job: bool = False) -> list[UsageRow]:
         """Return what attempts that ended in the last ``since_s`` (default: all) have used, by tenant or by job."""
-        job = "job_id" if by_job else "''"
         with self._current() as at:
-            begins_s = 0.0 if since_s is None else at.now_s - since_s
-            rows = at.rows(_USAGE.format(job=job), begins_s)
-        return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
+            return _usage(at, 0.0 if since_s is None else at.now_s - since_s, "job_id" if by_job else "''")
+
+    def figures(self) -> QueueFigures:
+        """Return the figures for metrics."""
+        with self._current() as at:
+            counts = dict(at.rows("SELECT state, count(*) FROM codecfleet_jobs GROUP BY state"))
+            ((oldest_s,),) = at.rows(_OLDEST, QueueState.QUEUED.value)
+            waited_s = 0.0 if oldest_s is None else max(0.0, at.now_s - oldest_s)
+            jobs = {state: counts.get(state.value, 0) for state in QueueState}
+            return QueueFigures(jobs, waited_s, tuple(_usage(at)))
 
     def _named(self, at: Transaction, job_id: str) -> QueuedJob:
         if not (found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id))):
@@ -353,6 +361,10 @@ def _identified(at: Transaction, declared: str, token: str | None) -> str:
     rows = [] if token is None else at.rows(found, token_hash(token))
     holder = TokenHolder(rows[0][0], bool(rows[0][1])) if rows else None
     return identified(declared, token, holder, is_open=not tokens)
+
+
+def _usage(at: Transaction, begins_s: float = 0.0, job: str = "''") -> list[UsageRow]:
+    return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in at.rows(_USAGE.format(job=job), begins_s)]
 
 
 def _policy(at: Transaction) -> QueuePolicy:
