@@ -295,17 +295,19 @@ class JobStore(ABC):
 
     def usage(self, since_s: float | None = None, *, by_job: bool = False) -> list[UsageRow]:
         """Return what attempts that ended in the last ``since_s`` (default: all) have used, by tenant or by job."""
+        job = "job_id" if by_job else "''"
         with self._current() as at:
-            return _usage(at, 0.0 if since_s is None else at.now_s - since_s, "job_id" if by_job else "''")
+            begins_s = 0.0 if since_s is None else at.now_s - since_s
+            rows = at.rows(_USAGE.format(job=job), begins_s)
+        return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
 
     def figures(self) -> QueueFigures:
-        """Return the figures for metrics."""
+        """Return how many jobs there are, and how long the oldest queued one waits."""
         with self._current() as at:
             counts = dict(at.rows("SELECT state, count(*) FROM codecfleet_jobs GROUP BY state"))
             ((oldest_s,),) = at.rows(_OLDEST, QueueState.QUEUED.value)
             waited_s = 0.0 if oldest_s is None else max(0.0, at.now_s - oldest_s)
-            jobs = {state: counts.get(state.value, 0) for state in QueueState}
-            return QueueFigures(jobs, waited_s, tuple(_usage(at)))
+            return QueueFigures({state: counts.get(state.value, 0) for state in QueueState}, waited_s)
 
     def _named(self, at: Transaction, job_id: str) -> QueuedJob:
         if not (found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id))):
@@ -361,10 +363,6 @@ def _identified(at: Transaction, declared: str, token: str | None) -> str:
     rows = [] if token is None else at.rows(found, token_hash(token))
     holder = TokenHolder(rows[0][0], bool(rows[0][1])) if rows else None
     return identified(declared, token, holder, is_open=not tokens)
-
-
-def _usage(at: Transaction, begins_s: float = 0.0, job: str = "''") -> list[UsageRow]:
-    return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in at.rows(_USAGE.format(job=job), begins_s)]
 
 
 def _policy(at: Transaction) -> QueuePolicy:

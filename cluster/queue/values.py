@@ -210,11 +210,10 @@ class UsageRow(NamedTuple):
 
 
 class QueueFigures(NamedTuple):
-    """What a queue holds and what its tenants have used, for metrics."""
+    """What a queue holds, for metrics."""
 
     jobs: Mapping[QueueState, int]
     oldest_s: float  #: how long ago the oldest queued job was submitted, or last began to run; 0 if none is queued
-    usage: tuple[UsageRow, ...]  #: of each tenant, in all attempts that have ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from .table import MetricSample, TenantUseOf
 from .tally import Metering, TakeSamples
 
 LOOK_S: Final = 15.0
-"""How often the queue is read."""
+"""How often the jobs are counted: 45 ms for 100,000 jobs."""
+USAGE_LOOKS: Final = 20
+"""At every how many looks the use of tenants is read, which takes 0.6 s for 200,000 attempts."""
 NAME_MAX: Final = 100
 """How many characters of a tenant's name are shown."""
 TENANTS_MAX: Final = 100
@@ -35,29 +37,29 @@ async def watch_queue(place: str, take: TakeSamples, sleep: Callable[[float], Aw
 
 @dataclass(slots=True)
 class WatchedQueue:
-    """A queue, and whether it has ever answered."""
+    """A queue, and how many looks it has answered."""
 
     store: JobStore
-    has_answered: bool = False
+    answers: int = 0
 
     def samples(self) -> tuple[MetricSample, ...]:
         """Read the queue; return no samples before its file exists."""
         try:
             figures = self.store.figures()
+            usage = self.store.usage() if self.answers % USAGE_LOOKS == 0 else []
         except Exception as error:  # noqa: BLE001 - nothing about the queue may end the supervisor
-            is_known = self.has_answered or isinstance(error, QueueUnavailable)
+            is_known = self.answers or isinstance(error, QueueUnavailable)
             return (MetricSample(table.QUEUE_ANSWERS, 0),) if is_known else ()
-        self.has_answered = True
-        return tuple(samples_of(figures))
+        self.answers += 1
+        return tuple(_samples(figures, usage))
 
 
-def samples_of(figures: QueueFigures) -> Iterator[MetricSample]:
-    """Yield the samples of a queue that answers."""
+def _samples(figures: QueueFigures, usage: list[UsageRow]) -> Iterator[MetricSample]:
     yield MetricSample(table.QUEUE_ANSWERS, 1)
     for state, count in figures.jobs.items():
         yield MetricSample(table.SUBMITTED_JOBS, count, (state.value,))
     yield MetricSample(table.SUBMITTED_AGE, figures.oldest_s)
-    for row in sorted(figures.usage, key=lambda each: each.run_s)[-TENANTS_MAX:]:
+    for row in sorted(usage, key=lambda each: each.run_s)[-TENANTS_MAX:]:
         yield from _of_tenant(row)
 
 

@@ -205,8 +205,8 @@ SUBMITTED_AGE: Final = Metric(
 )
 TENANT_COST: Final = Metric(
     "codecfleet_tenant_cost",
-    "what attempts of a tenant's jobs that have ended cost, as `codecfleet usage` says; only the 100 tenants that used "
-    "most",
+    "what attempts of a tenant's jobs that have ended cost, as `codecfleet usage` says; up to 5 minutes old, and only "
+    "of the 100 tenants that used most",
     {"tenant": ANY},
 )
 TENANT_USE: Final = Metric(

@@ -13,7 +13,13 @@ from codecfleet.cluster.queue.store import JobStore, Transaction
 from codecfleet.cluster.queue.tenants import Prices, QueuePolicy
 from codecfleet.cluster.queue.values import QueuedCommand, RunEnd, Usage, UsageRow
 from codecfleet.cluster.supervisor.metrics import queue_watch, table
-from codecfleet.cluster.supervisor.metrics.queue_watch import NAME_MAX, TENANTS_MAX, WatchedQueue, watch_queue
+from codecfleet.cluster.supervisor.metrics.queue_watch import (
+    NAME_MAX,
+    TENANTS_MAX,
+    USAGE_LOOKS,
+    WatchedQueue,
+    watch_queue,
+)
 from codecfleet.cluster.supervisor.state.settings import settings_from
 from codecfleet.errors import QueueUnavailable
 
@@ -66,6 +72,20 @@ def test_each_figure_is_told(tmp_path: Path) -> None:
     store.close()
 
 
+def test_use_is_read_more_rarely_than_jobs_are_counted(tmp_path: Path) -> None:
+    """It takes longer, and the queue serves one program at a time."""
+    store, monitor = SqliteStore(tmp_path / "queue.sqlite"), Monitor()
+    submit(store, "a", "films")
+    (job,) = store.claim("one", 1, 30.0)
+    store.end(job.claim, RunEnd(0))
+    watched = WatchedQueue(store)
+    for _ in range(USAGE_LOOKS + 1):
+        monitor.take(watched.samples())
+    assert len(monitor.told[table.QUEUE_ANSWERS.name][()]) == USAGE_LOOKS + 1
+    assert len(monitor.told[table.TENANT_COST.name]["films",]) == 2
+    store.close()
+
+
 def test_many_tenants_of_any_name_are_few_series(tmp_path: Path) -> None:
     """The tenants that used most are told, under names of one line."""
     clock = [0.0]
@@ -87,7 +107,7 @@ def test_many_tenants_of_any_name_are_few_series(tmp_path: Path) -> None:
 def test_a_queue_that_no_longer_answers_is_told(error: Exception) -> None:
     """Only that it does not answer: other values stay as they were."""
     expected = [(table.QUEUE_ANSWERS, 0)]
-    assert [(each.metric, each.value) for each in WatchedQueue(Away(error), has_answered=True).samples()] == expected
+    assert [(each.metric, each.value) for each in WatchedQueue(Away(error), answers=1).samples()] == expected
     is_known = isinstance(error, QueueUnavailable)
     assert len(WatchedQueue(Away(error)).samples()) == is_known
 
