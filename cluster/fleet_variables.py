@@ -12,13 +12,15 @@ from ..errors import UsageError
 IDLE: Final = "CODECFLEET_IDLE_S"
 POLICY: Final = "CODECFLEET_POLICY"  #: The path of a cluster's policy
 AUTOSCALE: Final = "CODECFLEET_AUTOSCALE"  #: The path of a cluster's autoscaling file
+QUEUE: Final = "CODECFLEET_QUEUE"  #: The queue of submitted jobs, whose figures the supervisor's metrics show
 RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
-#: The descriptor to which the job of a queue writes its failure and its use of resources
+#: The descriptor of a file to which a queued job writes its failure and its use of resources, as JSON
 FAILURE: Final = "CODECFLEET_FAILURE_FD"
+TOLD_BYTES: Final = 1 << 16  #: How much of that file is read
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 

@@ -22,11 +22,13 @@ from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
 from .request.options import build
+from .request.parts import JobRequest
 from .request.spec import BatchSpec, TranscodeSpec
 from .request.values import location
 from .stills.spec import StillsSpec
 
 if TYPE_CHECKING:
+    from ..cluster.queue.values import QueuedJob
     from .batch.batch import Batch
     from .batch.preview import Intended, Preview
     from .fleet_frames.film import FleetFrameOptions, FleetFrames
@@ -108,6 +110,44 @@ class Fleet:
     async def transcode(self, spec: TranscodeSpec) -> Job:
         """Submit a job and return immediately. Raises UsageError: the fleet is not open."""
         return self._submit(spec, self._jobs_at_once)
+
+    async def submit(
+        self,
+        spec: JobRequest,
+        *,
+        queue: str | PathLike[str] | None = None,
+        job_id: str | None = None,
+        tenant: str | None = None,
+        priority: int = 0,
+        due_in_s: float | None = None,
+    ) -> "QueuedJob":
+        """Put a job into a queue and return it at once: a driver runs it on a fleet with this address and ``workers``.
+
+        The job outlives this fleet, which need not be open.
+
+        Args:
+            spec: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``.
+            queue: a file or a postgresql:// URL. Default: the configuration's, else this user's on this machine.
+            job_id: as in ``Queue.submit``, like the other arguments; the token is the configuration's.
+            tenant: who submits the job.
+            priority: higher runs first.
+            due_in_s: among equal priorities, the job that is due first runs first.
+
+        Raises the errors of ``Queue.submit``.
+        """
+        from ..cluster.queue.queue import Queue
+        from ..cluster.queue.tenants import read_token
+        from .request.config import load_config
+
+        settings = load_config().settings
+        place = settings.queue if queue is None else os.fspath(queue)
+        token = None if settings.queue_token is None else read_token(settings.queue_token)
+        limited = spec if self._workers is None else spec.model_copy(update={"workers": self._workers})
+        arguments = [*limited.command_line(), *([] if self._address is None else [f"--address={self._address}"])]
+        async with Queue(place) as opened:
+            return await opened.submit(
+                arguments, job_id=job_id, tenant=tenant, priority=priority, due_in_s=due_in_s, token=token
+            )
 
     def batch(self, spec: BatchSpec) -> "Batch":
         """Start a batch, and return it at once: ``async for result in fleet.batch(spec)``. See docs/batch.md.

@@ -1,18 +1,15 @@
 """Where queues are: a file of this machine, or a PostgreSQL database."""
 
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import REDACTED, UsageError
+from ...errors import UsageError
 from .postgres import PostgresStore
 from .sqlite import SqliteStore
 from .store import JobStore
-
-_DATABASES = ("postgresql://", "postgres://")
-_USER_AND_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")  # a password may have any character, even unescaped
+from .values import DATABASES, without_password
 
 
 def default_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -30,7 +27,7 @@ def queue_file(place: str | None) -> Path | None:
     """Return the file of a queue, None if it is in a database; ``place`` None is this user's queue."""
     if place is None:
         return default_path()
-    if place.startswith(_DATABASES):
+    if place.startswith(DATABASES):
         return None
     if "://" in place:
         raise UsageError(f"{place} cannot hold a queue", "Name a file, or a database as postgresql://HOST/NAME.")
@@ -39,10 +36,7 @@ def queue_file(place: str | None) -> Path | None:
 
 def queue_option(place: str | None) -> str:
     """Return the option of commands that names a queue again, without a database's password; "" for this user's."""
-    if place is None:
-        return ""
-    shown = _USER_AND_PASSWORD.sub(rf"\1:{REDACTED}@", place) if place.startswith(_DATABASES) else place
-    return f" --queue {shlex.quote(shown)}"
+    return "" if place is None else f" --queue {shlex.quote(without_password(place))}"
 
 
 def open_store(place: str | None, *, makes: bool) -> JobStore:

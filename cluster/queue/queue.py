@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...errors import QueueUnavailable, UsageError
+from ..submission.entry import refuse_secrets
 from .background import ensure_driver
 from .places import open_store, queue_file
 from .store import Printed
 from .tenants import PRIORITY_MAX, Tenant, load_queue_policy
-from .values import QueuedCommand, QueuedJob, QueueState, UsageRow
+from .values import QueuedCommand, QueuedJob, QueueState, Submittable, UsageRow
 
 LOOK_S: Final = 0.25
 """How often ``wait`` looks at a job."""
@@ -50,7 +51,7 @@ class Queue:
 
     async def submit(
         self,
-        arguments: Sequence[str],
+        arguments: Sequence[str] | Submittable,
         *,
         job_id: str | None = None,
         tenant: str | None = None,
@@ -61,10 +62,11 @@ class Queue:
         queued_max: int | None = None,
         token: str | None = None,
     ) -> QueuedJob:
-        """Put a command of codecfleet into the queue, and return its job.
+        """Put a job into the queue, and return it at once.
 
         Args:
-            arguments: the command and its arguments: ``["transcode", "film.mkv", "film.mp4"]``.
+            arguments: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``; or the command and its arguments, which are
+                not checked: ``["transcode", "film.mkv", "film.mp4"]``.
             job_id: letters, digits, dots, dashes, underscores; one id and command are one job. Default: a new id.
             tenant: who submits it. Default: the token's tenant, or this user.
             priority: higher runs first; from -1,000,000 to 1,000,000.
@@ -77,10 +79,14 @@ class Queue:
         Raises:
             QueueFull: the tenant has as many jobs as it may have.
             TenantRefused: the queue does not accept the token, or not this priority of the tenant.
-            UsageError: the id is not an id, or belongs to another command or tenant; the priority is out of range.
+            UsageError: the id is not an id, or belongs to another command or tenant; the priority is out of range; the
+                command would refuse the spec; the queue is in a database, and an address holds a secret.
         """
         name = new_job_id() if job_id is None else checked_id(job_id)
-        command = QueuedCommand(tuple(arguments), str(folder or Path.cwd()), dict(variables or {}))
+        words = tuple(arguments.command_line() if isinstance(arguments, Submittable) else arguments)
+        if self._file is None:
+            refuse_secrets(words)  # other users may read a database, but a file belongs to this user
+        command = QueuedCommand(words, str(folder or Path.cwd()), dict(variables or {}))
         job = await asyncio.to_thread(
             self._store.submit,
             name,

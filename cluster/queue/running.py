@@ -13,14 +13,13 @@ from typing import Any, Final, Protocol
 
 from ...actors.process.running import Running, signal_name, start_command
 from ...errors import InputNotFound, Retry, UsageError, WorkError
-from ..fleet_variables import FAILURE
+from ..fleet_variables import FAILURE, TOLD_BYTES
 from .guard import FENCED, STOP
 from .store import OUTPUT_MAX
 from .values import QueuedCommand, RunEnd, Usage
 
 _GUARD: Final = "codecfleet.cluster.queue.guard"
 _READ_BYTES: Final = 1 << 16
-_FAILURE_BYTES: Final = 1 << 16
 _SIGNALLED: Final = 128
 """A shell adds this to the number of the signal that ended a program."""
 
@@ -78,7 +77,7 @@ class GuardedRun:
     async def end(self) -> RunEnd:
         try:
             await self._read_output()
-            return _run_end(await asyncio.to_thread(self.process.wait), os.pread(self.failure, _FAILURE_BYTES, 0))
+            return _run_end(await asyncio.to_thread(self.process.wait), os.pread(self.failure, TOLD_BYTES, 0))
         finally:
             self.kill()
             os.close(self.output)
@@ -154,9 +153,7 @@ def _run_end(code: int, told: bytes) -> RunEnd:
 
 
 def _facts(told: bytes) -> dict[str, Any]:
-    """Return the values that a command reported to its driver in lines of JSON; later values replace earlier ones."""
-    facts: dict[str, Any] = {}
+    """Return the values that a command reported to its driver as JSON; {} if they cannot be read."""
     with suppress(ValueError, TypeError):
-        for line in told.splitlines():
-            facts |= json.loads(line)
-    return facts
+        return dict(json.loads(told))
+    return {}

@@ -32,6 +32,7 @@ from .values import (
     JobClaim,
     QueuedCommand,
     QueuedJob,
+    QueueFigures,
     QueueState,
     RunEnd,
     TenantUse,
@@ -69,6 +70,7 @@ _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
     "FROM codecfleet_runs WHERE ended_s > ? GROUP BY 1, 2 ORDER BY 1, 2"
 )
+_OLDEST: Final = "SELECT min(coalesce(began_s, submitted_s)) FROM codecfleet_jobs WHERE state = ?"
 _RUN: Final = "INSERT INTO codecfleet_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _REVOKE: Final = "UPDATE codecfleet_tokens SET revoked_s = ? WHERE tenant = ? AND revoked_s IS NULL"
 _WAITING_OF: Final = "SELECT count(*) FROM codecfleet_jobs WHERE tenant = ? AND state IN ('queued', 'running')"
@@ -298,6 +300,14 @@ class JobStore(ABC):
             begins_s = 0.0 if since_s is None else at.now_s - since_s
             rows = at.rows(_USAGE.format(job=job), begins_s)
         return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
+
+    def figures(self) -> QueueFigures:
+        """Return how many jobs there are, and how long the oldest queued one waits."""
+        with self._current() as at:
+            counts = dict(at.rows("SELECT state, count(*) FROM codecfleet_jobs GROUP BY state"))
+            ((oldest_s,),) = at.rows(_OLDEST, QueueState.QUEUED.value)
+            waited_s = 0.0 if oldest_s is None else max(0.0, at.now_s - oldest_s)
+            return QueueFigures({state: counts.get(state.value, 0) for state in QueueState}, waited_s)
 
     def _named(self, at: Transaction, job_id: str) -> QueuedJob:
         if not (found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id))):

@@ -118,10 +118,15 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.strip().encode()).hexdigest()
 
 
+def is_token(text: str) -> bool:
+    """Return whether a text, such as a setting that should name a token's file, holds a token."""
+    return _MARK in text
+
+
 def read_token(path: str | Path) -> str:
     """Return the token in a file. Raises UsageError: the file cannot be read, or is empty."""
     # A token in place of the file's name must not reach a log.
-    file = "" if _MARK in str(path) else f" {path}"
+    file = "" if is_token(str(path)) else f" {path}"
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

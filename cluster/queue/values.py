@@ -2,14 +2,23 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self, runtime_checkable
 
-from ...errors import Retry
+from ...errors import REDACTED, Retry, redacted
 
+DATABASES: Final = ("postgresql://", "postgres://")
+"""How the place of a queue in a database begins."""
+_USER_AND_PASSWORD: Final = re.compile(r"(?<=://)([^:@/?]*):.*@")  # a password may have any character, even unescaped
 _USAGE_END: Final = 1 << 62
+
+
+def without_password(place: str) -> str:
+    """Return a queue's place without a database's password."""
+    return redacted(_USER_AND_PASSWORD.sub(rf"\1:{REDACTED}@", place) if place.startswith(DATABASES) else place)
 
 
 class QueueState(Enum):
@@ -68,6 +77,15 @@ class QueuedCommand:
         """Return the command that ``to_text`` has written."""
         arguments, folder, variables = json.loads(text)
         return cls(tuple(arguments), folder, variables)
+
+
+@runtime_checkable
+class Submittable(Protocol):
+    """A request that a command of codecfleet can carry out, such as a ``TranscodeSpec``."""
+
+    def command_line(self) -> tuple[str, ...]:
+        """Return the command with its arguments. Raises UsageError: the command would refuse them."""
+        ...
 
 
 class Usage(NamedTuple):
@@ -189,6 +207,13 @@ class UsageRow(NamedTuple):
     gpu_s: float
     written_bytes: int
     cost: float
+
+
+class QueueFigures(NamedTuple):
+    """What a queue holds, for metrics."""
+
+    jobs: Mapping[QueueState, int]
+    oldest_s: float  #: how long ago the oldest queued job was submitted, or last began to run; 0 if none is queued
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,16 +93,18 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
 
 
 def tell_driver(**facts: object) -> None:
-    """Write facts for the driver, if this command runs as a job of a queue.
+    """Add facts to those in the driver's file, if this command runs as a job of a queue.
 
     A later fact replaces an earlier one of the same name.
     """
-    from ..cluster.fleet_variables import FAILURE
+    from ..cluster.fleet_variables import FAILURE, TOLD_BYTES
 
     descriptor = os.environ.get(FAILURE, "")
     if descriptor.isdigit():
-        with suppress(OSError):
-            os.write(int(descriptor), f"{json.dumps(facts)}\n".encode())
+        with suppress(OSError, ValueError):
+            before = os.pread(int(descriptor), TOLD_BYTES, 0)
+            told = {**json.loads(before or "{}"), **facts}
+            os.pwrite(int(descriptor), json.dumps(told).encode().ljust(len(before)), 0)
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:

@@ -1,6 +1,6 @@
 """The user's configuration for all jobs: a file, and environment variables, which take precedence (docs/config.md).
 
-``Config`` knows where each value came from. Only the command line loads it automatically.
+``Config`` knows where each value came from. Only the command line and ``Fleet.submit`` load it automatically.
 """
 
 import os
@@ -16,8 +16,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from ...cluster import fleet_variables
+from ...cluster.queue.tenants import is_token
+from ...cluster.queue.values import without_password
 from ...cluster.toml_file import read_toml
-from ...errors import UsageError
+from ...errors import REDACTED, UsageError, redacted
 from .layers import Layer, SpecT, spec_of
 from .limits import LimitOptions, limit_variables
 from .options import FLAG, Option, build, options_of
@@ -195,7 +197,7 @@ class Config:
         keys = [
             {
                 "key": option.key,
-                "value": _plain(getattr(self.settings, field)),
+                "value": _shown(field, _plain(getattr(self.settings, field))),
                 "origin": self.origin(field).kind.value,
                 "place": self.origin(field).place,
                 "default": option.default or _plain(Settings.model_fields[field].default),
@@ -211,6 +213,7 @@ class Config:
             fleet_variables.IDLE: ("idle_s", str(float(self.settings.idle_s))),
             fleet_variables.POLICY: ("policy", self.settings.policy or ""),
             fleet_variables.AUTOSCALE: ("autoscale", self.settings.autoscale or ""),
+            fleet_variables.QUEUE: ("queue", self.settings.queue or ""),
             fleet_variables.RAY: ("ray", self.settings.ray),
             fleet_variables.WARM: ("warm", self.settings.warm),
             fleet_variables.COMPAT: ("cuda_compat", self.settings.cuda_compat or ""),
@@ -317,6 +320,15 @@ def _plain(value: object) -> object:
                 return int(value) if value.denominator == 1 else f"{Decimal(value.numerator) / value.denominator:f}"
         case _:
             return value
+
+
+def _shown(field: str, value: object) -> object:
+    """Return the value of a field without secrets."""
+    if not isinstance(value, str):
+        return value
+    if field == "queue_token" and is_token(value):  # in place of the name of its file
+        return REDACTED
+    return without_password(value) if field == "queue" else redacted(value)
 
 
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:

@@ -6,6 +6,7 @@ The field's type and bounds define the values; a type with a special notation na
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache, partial
@@ -52,6 +53,8 @@ class Kind:
     #: Takes a name, for errors, and the text of the command line or the value in TOML
     read: Callable[[str, object], Any]
     is_list: bool = False  #: Whether the command line may repeat the option
+    #: Takes a value, or an item of a list, and returns the text from which ``read`` makes it
+    write: Callable[[Any], str] = str
 
 
 def _word(raw: object) -> str | None:
@@ -98,19 +101,53 @@ def _pairs(name: str, raw: object) -> tuple[tuple[str, str], ...]:
     return tuple((key, word or "") for key, word in pairs)
 
 
+def _size_text(sides: tuple[int | None, int]) -> str:
+    width, height = sides
+    return f"{height}p" if width is None else f"{width}x{height}"
+
+
+def _pad_text(value: tuple[int, int] | Fraction) -> str:
+    return f"{value.numerator}:{value.denominator}" if isinstance(value, Fraction) else _size_text(value)
+
+
+def _joined(separator: str, value: object) -> str:
+    return separator.join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _decimal(value: Fraction) -> str:
+    return str(Decimal(value.numerator) / value.denominator)
+
+
 NAME: Final = Kind("NAME", "text", _name)
 RATE: Final = Kind("RATE", "rate", partial(_words, "a rate in bits", parse_rate))
-SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size))
-CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_words, "a part of a picture", parse_crop))
-PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
+SIZE: Final = Kind(
+    "WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size), write=_size_text
+)
+CROP: Final = Kind(
+    "auto|W:H:X:Y",
+    '`"auto"` or `"1920:800:0:140"`',
+    partial(_words, "a part of a picture", parse_crop),
+    write=partial(_joined, ":"),
+)
+PAD: Final = Kind(
+    "WxH|W:H",
+    '`"1920x1080"` or `"16:9"`',
+    partial(_words, "a picture size or shape", parse_pad),
+    write=_pad_text,
+)
 FPS: Final = Kind("N|N/D", '`25` or `"30000/1001"`', partial(_words, "a frame rate", parse_frame_rate))
-PLACE: Final = Kind("X,Y|CORNER", '`"20,30"` or `"top-left"`', partial(_words, "a place in a picture", parse_place))
+PLACE: Final = Kind(
+    "X,Y|CORNER",
+    '`"20,30"` or `"top-left"`',
+    partial(_words, "a place in a picture", parse_place),
+    write=partial(_joined, ","),
+)
 TRACK: Final = Kind("N|LANGUAGE", '`0` or `"eng"`', partial(_words, "a track's number or language", parse_track))
-GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
-LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness))
+GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid), write=_size_text)
+LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness), write=_decimal)
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts, is_list=True)
-PAIRS: Final = Kind("K=V", "table of strings or whole numbers", _pairs, is_list=True)
+PAIRS: Final = Kind("K=V", "table of strings or whole numbers", _pairs, is_list=True, write="=".join)
 FLAG: Final = Kind("", "`true`, `false`", _flag)
 CODEC: Final = Kind(
     "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
@@ -194,7 +231,8 @@ def _kind_of(field: FieldInfo) -> Kind:
 def _choice(choices: Sequence[str]) -> Kind:
     parse = partial(parse_choice, choices=choices)
     listed = ", ".join(f'`"{choice}"`' for choice in choices)
-    return Kind("|".join(choices), listed, partial(_words, "one of its values", parse))
+    read = partial(_words, "one of its values", parse)
+    return Kind("|".join(choices), listed, read, write=lambda value: str(getattr(value, "value", value)))
 
 
 @cache
@@ -245,3 +283,32 @@ def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_s
         where, problem = first_problem(error)
         said = f"{spell(where[0])}: {problem}" if where else re.sub(r"`(\w+)`", lambda m: spell(m[1]), problem)
         raise UsageError(said, next_step) from None
+
+
+def command_line(command: str, spec: BaseModel) -> tuple[str, ...]:
+    """Return a command line with the fields that were set in a spec.
+
+    Raises UsageError: the command would refuse a value, or cannot express it.
+    """
+    arguments, flags = [command], []
+    for field, option in options_of(type(spec)).items():
+        value = getattr(spec, field)
+        # Without --preset the configuration's preset applies, which may change the codec.
+        if value is None or value is False or field not in {*spec.model_fields_set, "preset"}:
+            continue
+        if option.kind is FLAG:
+            flags.append(option.flag)
+        elif option.is_argument:
+            arguments += [re.sub("^-(?=.)", "./-", text) for text in _texts(option, value)]  # a name, not an option
+        else:
+            flags += [f"{option.flag}={text}" for text in _texts(option, value)]
+    return *arguments, *flags
+
+
+def _texts(option: Option, value: Any) -> list[str]:  # noqa: ANN401 - any field
+    kind = option.kind
+    if kind is COUNTS and not value:
+        raise UsageError(f"{option.flag} cannot be an empty list", "Leave the sound out with audio='none'.")
+    texts = [kind.write(each) for each in (value if kind.is_list else [value])]
+    kind.read(option.flag, texts if kind.is_list else texts[0])
+    return texts

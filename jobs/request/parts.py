@@ -3,12 +3,24 @@
 import os
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ...actors.encode.settings import Codec
-from .options import CODEC, COUNTS, PRESET, RATE, SIZE, TIME, Option, as_written, options_of, with_own_names
+from .options import (
+    CODEC,
+    COUNTS,
+    PRESET,
+    RATE,
+    SIZE,
+    TIME,
+    Option,
+    as_written,
+    command_line,
+    options_of,
+    with_own_names,
+)
 from .spellings import name_for
 from .values import SIDE_MAX
 
@@ -37,6 +49,19 @@ class Part(BaseModel):
             near = name_for(str(unknown[0]), cls.model_fields, flags)
             raise ValueError(f"there is no option {unknown[0]}" + (f": did you mean {near}?" if near else ""))
         return given
+
+
+class JobRequest(Part):
+    """A request that a command of codecfleet can carry out."""
+
+    command: ClassVar[str]  #: The command's name
+
+    def command_line(self) -> tuple[str, ...]:
+        """Return the command line of this request, for a queue.
+
+        Raises UsageError: the command would refuse an option, or cannot express it.
+        """
+        return command_line(self.command, self)
 
 
 def _path_text(value: object) -> object:

@@ -1,14 +1,26 @@
 """A user's request, for the command line and the API: ``TranscodeSpec`` and ``BatchSpec``, validated and frozen."""
 
 from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field
 
 from ...actors.media.location import absolute
 from .carried import Carried
 from .options import NAMES, Option
-from .parts import BATCH, PATH, RULES, BatchRules, Overwrite, Part, Source, SourceRange, Strict, VideoOptions
+from .parts import (
+    BATCH,
+    PATH,
+    RULES,
+    BatchRules,
+    JobRequest,
+    Overwrite,
+    Part,
+    Source,
+    SourceRange,
+    Strict,
+    VideoOptions,
+)
 from .picture import Picture
 from .running import Journaling, Reaching, Restarting, RunOptions, Segmenting, WaitOptions
 
@@ -52,6 +64,7 @@ class _Rules(Part):
 
 # The fields of a later base class come first.
 class JobOptions(
+    JobRequest,
     _Rules,
     Restarting,
     Journaling,
@@ -77,6 +90,8 @@ class TranscodeSpec(JobOptions, _Files):
 
     Text is read as on the command line: ``scale="720p"``, ``bitrate_bps="4M"``, ``start_s="1:30"``, ``codec="h265"``.
     """
+
+    command: ClassVar[str] = "transcode"
 
     if TYPE_CHECKING:
         # The types here are those that a field holds; a field accepts further types.
@@ -116,6 +131,8 @@ class _BatchFiles(Part):
 
 class BatchSpec(BatchRules, JobOptions, _BatchFiles):
     """A request for many inputs, each with an output. Options are the same for all, unless a list overrides them."""
+
+    command: ClassVar[str] = "batch"
 
     if TYPE_CHECKING:
 

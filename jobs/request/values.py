@@ -18,7 +18,7 @@ _RATE = re.compile(rf"({_DECIMAL})([kKMG]?)")
 _RATE_FACTORS: Final = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _RATE_MIN: Final = 1_000
 _RATE_MAX: Final = 100_000_000_000
-_SECONDS = re.compile(rf"({_DECIMAL})s?")
+_SECONDS = re.compile(rf"({_DECIMAL}|[0-9]{{1,18}}/[1-9][0-9]{{0,17}})s?")
 _CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,2}(?:\.[0-9]{1,18})?)")
 _SIXTY: Final = 60
 _TIME_MAX_S: Final = 10_000 * 3600
@@ -57,8 +57,12 @@ def parse_rate(name: str, text: str) -> int:
 
 
 def parse_time(name: str, text: str) -> Fraction:
-    """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``; at most 10,000 hours."""
-    how = "Write seconds (90, 90.25s) or a clock time (1:30, 00:01:30.5)."
+    """Return the seconds of ``text``, exactly; at most 10,000 hours.
+
+    ``text`` is a decimal number or a fraction of seconds (``90``, ``90.25s``, ``1001/30``), or a clock time (``1:30``,
+    ``00:01:30.5``).
+    """
+    how = "Write seconds (90, 90.25s, 1001/30) or a clock time (1:30, 00:01:30.5)."
     seconds = _clock_s(text)
     if seconds is None:
         raise refusal(name, text, "not a time", how)

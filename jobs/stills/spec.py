@@ -2,14 +2,14 @@
 
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from ...actors.media.location import absolute
 from ...actors.stills.look import StillFormat
 from ..request.options import GRID, SIZE, TIME, Option, as_written
-from ..request.parts import PATH, PICTURE, RULES, Part, Source, SourceRange
+from ..request.parts import PATH, PICTURE, RULES, JobRequest, Part, Source, SourceRange
 from ..request.running import MachineOptions, Reaching, Segmenting, WaitOptions
 from ..request.values import SIDE_MAX
 
@@ -109,11 +109,13 @@ class _Looks(Part):
 
 
 # The fields of a later base class come first.
-class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
+class StillsSpec(JobRequest, WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
     """A request for stills of one video track. docs/stills.md lists the fields.
 
     Text is read as on the command line: ``every_s="0.5"``, ``scale="180p"``, ``sheet="10x10"``.
     """
+
+    command: ClassVar[str] = "stills"
 
     if TYPE_CHECKING:
         # The types here are those that a field holds; a field accepts further types.

@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -375,6 +376,8 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         for name, job in self.model.jobs.items():
             assert self.store.output(name) == (job.text, len(job.text))
+        states = Counter(job.state for job in self.model.jobs.values())
+        assert self.store.figures().jobs == {state: states[state.value] for state in QueueState}
 
 
 class TestJobStore:
@@ -668,6 +671,21 @@ class TestJobStore:
         assert store.usage(15.0)[0].attempts == 1
         bench.advance(15)
         assert store.usage(15.0) == []
+
+    def test_the_oldest_queued_job_is_known(self, bench: Bench, store: JobStore) -> None:
+        """Its time counts from its submission, or from the beginning of its last attempt."""
+        assert store.figures().oldest_s == 0
+        submit(store, "a")
+        bench.advance(7)
+        submit(store, "b")
+        assert store.figures().oldest_s == 7
+        (first,) = store.claim("one", 1, LEASE_S)
+        bench.advance(3)
+        assert (first.job_id, store.figures().oldest_s) == ("a", 3)
+        store.end(first.claim, RunEnd(None))
+        assert store.figures().oldest_s == 3
+        store.claim("one", 2, LEASE_S)
+        assert store.figures().oldest_s == 0
 
     def test_tenants_are_listed_with_their_limits_and_use(self, store: JobStore) -> None:
         """Those of the policy, of jobs and of tokens."""

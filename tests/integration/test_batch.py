@@ -178,14 +178,34 @@ def test_a_batch_in_a_queue_tells_what_it_used(films: Path, monkeypatch: pytest.
     told = os.memfd_create("told")
     monkeypatch.setenv("CODECFLEET_FAILURE_FD", str(told))
     options = ["--output", str(films.parent / "out"), "--output-template", "{dir}/{stem}.mp4", "--preset", "1"]
-    for _ in range(2):
-        assert command([str(films), *options])[0] == 3
-    first, second = map(json.loads, os.pread(told, 1 << 16, 0).splitlines())
-    os.close(told)
-    cores, gpus, size = first["used"]
+    assert command([str(films), *options])[0] == 3
+    cores, gpus, size = json.loads(os.pread(told, 1 << 16, 0))["used"]
     assert cores > 0
     assert (gpus, size) == (0, sum(map(len, outputs(films).values())))
-    assert second["used"] == [0, 0, 0]
+    os.truncate(told, 0)
+    assert command([str(films), *options])[0] == 3
+    assert os.pread(told, 1 << 16, 0) == b""
+    os.close(told)
+
+
+def test_a_killed_batch_in_a_queue_has_told_what_its_finished_files_used(films: Path) -> None:
+    """A file counts at the latest when its end is printed."""
+    told, out = os.memfd_create("told"), films.parent / "out"
+    arguments = ["batch", str(films), "--output", str(out), "--preset", "1", "--files-at-once", "1", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "codecfleet", *arguments],
+        env={**os.environ, "CODECFLEET_FAILURE_FD": str(told)},
+        pass_fds=[told],
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        done = (each for each in map(json.loads, process.stdout) if each["event"] == "file_done")
+        ended = [next(done), next(done)]
+        process.kill()
+    cores, gpus, size = json.loads(os.pread(told, 1 << 16, 0))["used"]
+    os.close(told)
+    assert (cores > 0, gpus) == (True, 0)
+    assert size >= sum(Path(each["output"]).stat().st_size for each in ended)
 
 
 def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:

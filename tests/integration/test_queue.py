@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 
 import psutil
 import pytest
 
-from codecfleet import Queue, QueueState
+from codecfleet import Fleet, Queue, QueueState, TranscodeSpec
 from codecfleet.cli.app import run as command_line
 from codecfleet.cluster.queue.background import driver_lock
 from codecfleet.cluster.queue.sqlite import SqliteStore
@@ -176,6 +177,17 @@ def test_a_submitted_command_needs_no_more_attention(
     assert (code, out.splitlines()[1].split()) == (0, ["state", "done"])
     for refused in ("retry", "show"):
         assert command(capsys, "jobs", refused, "small" if refused == "retry" else "big")[0] == 2
+
+
+async def test_a_submitted_spec_gives_the_bytes_of_a_fleet(own_queue: Path, film: Path, tmp_path: Path) -> None:
+    """At an exact time that is no decimal number."""
+    spec = TranscodeSpec(source=film, output="queued.mp4", preset=1, start_s=Fraction(1001, 30000), end_s=1)
+    async with Queue(own_queue) as queue:
+        job = await queue.submit(spec)
+        assert (await asyncio.wait_for(queue.wait(job.job_id), 60)).state is QueueState.DONE
+    async with Fleet() as fleet:
+        await (await fleet.transcode(spec.model_copy(update={"output": "direct.mp4"})))
+    assert (tmp_path / "queued.mp4").read_bytes() == (tmp_path / "direct.mp4").read_bytes()
 
 
 @pytest.mark.usefixtures("own_queue")

@@ -25,7 +25,7 @@ from .granting import note_stranded
 from .health import encoding, health_seen, health_unseen, retry_caps
 from .node_events import asked, hand_back, nodes_seen, probe_failed, probed
 from .placing import place_if_due
-from .quarantining import begin_trials, end_waits, recalled
+from .quarantining import begin_trials, end_waits, keep_again, recalled
 from .reconcile import reconcile
 from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
 
@@ -73,6 +73,7 @@ def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[
         *expire_clients(state, now_s),
         *drop_orphans(state, now_s),
         *begin_trials(state, now_s),
+        *keep_again(state, now_s),
         *hand_back(state, now_s),
         *end_waits(state, now_s),
     ]

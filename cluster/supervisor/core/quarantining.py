@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from ...grouping import counted
 from ...logs.actions import LogAction
@@ -34,6 +35,8 @@ from ..state.quarantine import (
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 
+KEEP_S: Final = 10.0
+"""How often the quarantines are stored for the next supervisor."""
 _WAITING = (StationState.RESTING, StationState.QUARANTINED)
 """States in which a station waits until its ``rest_until_s``."""
 
@@ -178,7 +181,21 @@ def _passed(state: SupervisorState, book: NodeBook, device: Device, now_s: float
 def _changed(state: SupervisorState, book: NodeBook, device: Device, after: DeviceRecord) -> list[Effect]:
     book.set_record(device.device, after)
     state.is_dirty = True
-    return [KeepQuarantines({key: each for key, each in book.quarantines.items() if each.quarantine is not None})]
+    return [_kept(state)]
+
+
+def keep_again(state: SupervisorState, now_s: float) -> list[Effect]:
+    """Store the quarantines from time to time, because their ages are stored."""
+    kept = _kept(state)
+    if not kept.records or now_s - state.nodes.quarantines_kept_s < KEEP_S:
+        return []
+    state.nodes.quarantines_kept_s = now_s
+    return [kept]
+
+
+def _kept(state: SupervisorState) -> KeepQuarantines:
+    records = state.nodes.quarantines.items()
+    return KeepQuarantines({key: each for key, each in records if each.quarantine is not None})
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:

@@ -1,7 +1,7 @@
 """Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
-Labels never name a job or file. Only metrics of single devices name nodes and devices, so there are three series for
-each device, and a fixed number for the whole cluster.
+Labels never name a job or file. Only metrics of single devices name nodes and devices, and only those of the queue name
+tenants, so there are three series for each device, four for each tenant, and a fixed number for the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +16,7 @@ from ...probes.report.device_kinds import SEATS, DeviceKind
 from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
 from ...probes.report.verdict import Grade
 from ...probes.vgpu.licence import LicenceState
+from ...queue.values import QueueState
 from ..state.quarantine import Cause
 from ..state.stations import StationState
 
@@ -57,6 +58,14 @@ class SessionOwner(Enum):
 
     OURS = "ours"
     OTHERS = "others"
+
+
+class TenantUseOf(Enum):
+    """What a tenant of a queue uses for a time."""
+
+    SLOTS = "slots"  #: places of drivers
+    CORES = "cores"
+    GPUS = "gpus"
 
 
 class NodeUse(Enum):
@@ -182,6 +191,31 @@ QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of all un
 QUEUE_AGE: Final = Metric(
     "codecfleet_queue_age_seconds",
     "the longest time that a job has been without a slot; 0 if no job waits",
+)
+QUEUE_ANSWERS: Final = Metric(
+    "codecfleet_queue_answers",
+    "1 if the [queue of submitted jobs](queue.md) answers; 0 if not, and then the next four metrics are old. All five "
+    "exist only if the program that started the supervisor has a configuration that names a queue, without a password",
+)
+SUBMITTED_JOBS: Final = Metric(
+    "codecfleet_submitted_jobs",
+    "jobs in this queue, by [state](queue.md#order-and-states)",
+    {"state": _values(QueueState)},
+)
+SUBMITTED_AGE: Final = Metric(
+    "codecfleet_submitted_age_seconds",
+    "how long ago the oldest queued job was submitted, or last began to run; 0 if none is queued",
+)
+TENANT_COST: Final = Metric(
+    "codecfleet_tenant_cost",
+    "the cost of a tenant's ended attempts, as in `codecfleet usage`; up to 5 minutes old, and only for the 100 "
+    "tenants that used most",
+    {"tenant": ANY},
+)
+TENANT_USE: Final = Metric(
+    "codecfleet_tenant_use_seconds",
+    "the time of these attempts on drivers (`slots`), and of their segments on cores and GPUs",
+    {"tenant": ANY, "use": _values(TenantUseOf)},
 )
 ENGINE_USE: Final = Metric(
     "codecfleet_engine_use_ratio",

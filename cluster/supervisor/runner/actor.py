@@ -61,6 +61,7 @@ class SupervisorActor:
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
         # Imported here, because clients import this module but not these modules.
         from ..backends.ray_backend import RayBackend, claim_term
+        from ..metrics.queue_watch import watch_queue
         from ..metrics.ray_metrics import ray_metrics
 
         begin_log_in_ray("supervisor")
@@ -68,11 +69,12 @@ class SupervisorActor:
         log(LogAction.SUPERVISOR_UP, f"supervisor of term {term} begins")
         core = Core(settings, policy, first_epoch(term), time.monotonic())
         backend = RayBackend(settings.fence_s, term)
-        runner = SupervisorRunner(
-            backend, core, settings, take_samples=ray_metrics(), on_failure=lambda: os._exit(FAILED_CODE)
-        )
+        take = ray_metrics()
+        runner = SupervisorRunner(backend, core, settings, take_samples=take, on_failure=lambda: os._exit(FAILED_CODE))
         await runner.open()
         self._tasks.spawn("retirement of the supervisor", _retire_when_idle(runner, settings))
+        if settings.queue:
+            self._tasks.spawn("looks at the queue", watch_queue(settings.queue, take))
         return runner
 
     async def version(self) -> str:

@@ -158,7 +158,7 @@ class SupervisorRunner(SupervisorClient):
         for node, order in unpack_orders(await self._backend.kept(ORDERS_KEY)).items():
             self.feed(events.Asked(order, node, is_recalled=True))
         packed = await self._backend.kept(QUARANTINES_KEY)
-        self.feed(events.QuarantinesRecalled(unpack_quarantines(packed, self._utc_offset_s())))
+        self.feed(events.QuarantinesRecalled(unpack_quarantines(packed, self._clock())))
 
     async def _keep(self, key: str, value: bytes) -> None:
         async with self._keeping:  # an older value must not overtake a newer one
@@ -319,7 +319,7 @@ class SupervisorRunner(SupervisorClient):
                 case events.Resize():
                     self._tasks.spawn("resizing", self.resizing.resize(effect))
                 case events.Remember() | events.KeepQuarantines():
-                    self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._utc_offset_s())))
+                    self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._clock())))
                 case _:
                     self._order(effect)
 

@@ -253,6 +253,7 @@ class Nodes:
         self._books: dict[NodeId, NodeBook] = {}
         self._named: Counter[str] = Counter()
         self.quarantines: dict[str, DeviceRecord] = {}
+        self.quarantines_kept_s = 0.0  # when the quarantines were last stored for the next supervisor
 
     def __iter__(self) -> Iterator[NodeBook]:
         return iter(self._books.values())

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...autoscale.config import AutoscaleConfig, load_autoscale
-from ...fleet_variables import AUTOSCALE, POLICY, idle_release_s
+from ...fleet_variables import AUTOSCALE, POLICY, QUEUE, idle_release_s
 from ...placement.model.policy import Policy, load_policy
+from ...queue.values import without_password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +36,26 @@ class SupervisorSettings:
     gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start, as assumed when an encoder is chosen
     # The node groups that the supervisor resizes; None if something else resizes the cluster.
     autoscale: AutoscaleConfig | None = None
+    queue: str = ""  # the queue whose figures the metrics show; "" for none
 
 
 def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     """Return a cluster's settings, changed by environment variables. Raises UsageError: a variable is invalid."""
-    settings, idle_s, autoscale = SupervisorSettings(), idle_release_s(environment), environment.get(AUTOSCALE, "")
+    idle_s, autoscale, queue = idle_release_s(environment), environment.get(AUTOSCALE, ""), environment.get(QUEUE, "")
+    settings = SupervisorSettings(queue=_shared(queue) if queue else "")
     if idle_s is not None:
         settings = replace(settings, idle_release_s=idle_s)
     return replace(settings, autoscale=load_autoscale(autoscale)) if autoscale else settings
+
+
+def _shared(queue: str) -> str:
+    """Return a queue's place for the supervisor, which has another folder; "" if the place has a password.
+
+    Other programs of the cluster can read a supervisor's settings.
+    """
+    if queue != without_password(queue):
+        return ""
+    return queue if "://" in queue else str(Path(queue).absolute())
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:

@@ -124,7 +124,6 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
                 await batch.cancel()
                 raise
             finally:
-                tell_driver(used=self._used)
                 self._write_report(batch)
             # Called before the fleet closes, because the summary need not wait until Ray has ended.
             self._interrupts.published()
@@ -136,6 +135,7 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
         if report is not None:
             cores, gpus, size = report.used
             self._used = (self._used[0] + cores, self._used[1] + gpus, self._used[2] + size)
+            tell_driver(used=self._used)  # at once: this process may be killed
 
     def _write_report(self, batch: "Batch") -> None:
         """Write the page, if one was requested and files were listed. A failure here does not fail the batch."""

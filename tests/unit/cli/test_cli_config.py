@@ -53,6 +53,25 @@ def test_config_show_says_where_each_value_came_from(
     }
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("queue", "postgresql://queue:se/c#r@et@db/films", "postgresql://queue:***@db/films"),
+        ("queue", "postgresql://db/films?password=secret", "postgresql://db/films?password=***"),
+        ("queue", "/films/a:secret@queue.sqlite", "/films/a:secret@queue.sqlite"),
+        ("queue_token", "cfq-secret", "***"),
+        ("queue_token", "/films/films.token", "/films/films.token"),
+        ("work", "s3://key:secret@bucket/work", "s3://key:***@bucket/work"),
+    ],
+)
+def test_config_show_shows_no_secret(key: str, value: str, shown: str, folder: Path, capsys: Captured) -> None:
+    """A password in an address and a token in place of its file are hidden."""
+    (folder / "config.toml").write_text(f"{key} = {json.dumps(value)}")
+    for said in (answer("config show", capsys), answer("config show --json", capsys)):
+        assert f'"{shown}"' in said
+        assert (value in said) is (value == shown)
+
+
 def test_what_config_show_prints_is_the_same_configuration(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

@@ -132,11 +132,9 @@ def test_what_a_job_tells_is_checked(told: object, used: Usage) -> None:
     assert Usage.of(told) == used
 
 
-def test_a_command_tells_one_fact_after_another() -> None:
-    """What it used comes before its failure, and a later failure replaces an earlier one."""
-    failure = {"error": "E", "message": "m", "next_step": "", "retry": "anywhere"}
-    lines = [{"used": [1, 0, 2]}, {**failure, "error": "First"}, failure]
-    told = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+def test_a_driver_reads_what_a_command_tells() -> None:
+    """What it used, and its failure; what cannot be read counts as nothing."""
+    told = json.dumps({"used": [1, 0, 2], "error": "E", "message": "m", "next_step": "", "retry": "anywhere"}).encode()
     used = Usage(1.0, 0.0, 2)
     assert _run_end(4, told) == RunEnd(4, "E", "m", "", Retry.ANYWHERE, used)
     assert _run_end(0, told) == RunEnd(0, used=used)

@@ -138,7 +138,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     given = {f"CODECFLEET_{OPTIONS[field].key.upper()}": text for field, text in texts.items()}
     config = config_of(tmp_path, **given)
     assert set(config.origins) == set(OPTIONS)
-    read = ["idle_s", "policy", "autoscale", "ray", "warm", "cuda_compat", "log", "debug"]
+    read = ["idle_s", "policy", "autoscale", "ray", "warm", "cuda_compat", "log", "debug", "queue"]
     handed_on = {f"CODECFLEET_{field.upper()}": texts[field] for field in texts if field in read or "max_" in field}
     assert config.variables() == handed_on | {"CODECFLEET_IDLE_S": "7.0"}
 

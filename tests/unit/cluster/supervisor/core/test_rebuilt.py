@@ -62,7 +62,7 @@ class Kept(World):
         """Store what must be kept, and answer probes."""
         match effect:
             case KeepQuarantines():
-                self.records = pack_kept(effect, UTC_S)[1]
+                self.records = pack_kept(effect, self.now_s)[1]
             case Remember(orders):
                 self.orders = orders
             case Probe("g"):
@@ -80,7 +80,7 @@ class Kept(World):
         other.feed(Found(tuple(_found(book) for book in state.stations.values() if book.facts is not None)))
         for name, order in other.orders.items():
             other.feed(Asked(order, name, is_recalled=True))
-        other.feed(QuarantinesRecalled(unpack_quarantines(self.records, UTC_S)))
+        other.feed(QuarantinesRecalled(unpack_quarantines(self.records, self.now_s)))
         for worker, said in self.encoding.items():
             if state.is_live(worker):  # its first heartbeat
                 other.hear(said)

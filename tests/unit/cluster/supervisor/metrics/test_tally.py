@@ -87,7 +87,8 @@ async def test_a_look_tells_every_gauge(metered: Metered) -> None:
     """Each series of each gauge gets a value at each look, even if it is 0, so no old value remains."""
     await metered.clock.advance(TICK_S)
     for metric in METRICS:
-        if metric.kind is MetricKind.GAUGE and table.ANY not in metric.labels.values():
+        of_queue = (table.QUEUE_ANSWERS, table.SUBMITTED_JOBS, table.SUBMITTED_AGE)
+        if metric.kind is MetricKind.GAUGE and table.ANY not in metric.labels.values() and metric not in of_queue:
             assert metered.told[metric.name].keys() == set(product(*metric.labels.values())), metric.name
     assert metered.of(table.NODES, "open") == 1
     assert metered.runner.status().nodes[0].name == "host-a"

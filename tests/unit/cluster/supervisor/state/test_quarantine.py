@@ -147,20 +147,29 @@ def test_the_identity_outlives_the_nodes_membership() -> None:
 
 
 def test_a_successor_reads_what_was_kept() -> None:
-    """Reasons, times and engines are kept, with times on the successor's clock."""
+    """Reasons, engines, age and remaining rest are kept, whatever the successor's clock shows."""
     record = put_away(CLEAN, SICK, BOTH, REST_S)
-    (read,) = unpack_quarantines(pack_kept(KeepQuarantines({"GPU-a": record}), 1000.0)[1], 1060.0).values()
     assert record.quarantine is not None
-    moved = replace(record.quarantine, since_s=40.0, rest_until_s=70.0)
-    assert read == DeviceRecord(quarantine=moved, times=1)
+    _, packed = pack_kept(KeepQuarantines({"GPU-a": record}), record.quarantine.since_s + 10)
+    for now_s in (0.0, 1e9):
+        (read,) = unpack_quarantines(packed, now_s).values()
+        moved = replace(record.quarantine, since_s=now_s - 10, rest_until_s=now_s + REST_S - 10)
+        assert read == DeviceRecord(quarantine=moved, times=1)
+    _, packed = pack_kept(KeepQuarantines({"GPU-a": record}), record.quarantine.since_s + 10 * REST_S)
+    (read,) = unpack_quarantines(packed, 5.0).values()
+    assert is_due(read, 5.0)
     assert unpack_quarantines(None, 0.0) == {}
 
 
 def test_a_successor_accepts_unknown_values() -> None:
     """If the cause is unknown, a device stays in quarantine; if an order is unknown, a node gets no work."""
-    kept = {"cause": "boredom", "reason": "it is bored", "since_s": 1100.0, "rest_until_s": 1130.0, "moods": 3}
-    (read,) = unpack_quarantines(msgpack.packb({"GPU-a": {**kept, "engines": ["nvdec", "warp"]}}), 1060.0).values()
+    kept = {"cause": "boredom", "reason": "it is bored", "age_s": 60.0, "rest_s": 30.0, "moods": 3}
+    (read,) = unpack_quarantines(msgpack.packb({"GPU-a": {**kept, "engines": ["nvdec", "warp"]}}), 100.0).values()
     assert read.quarantine is not None
-    assert (read.quarantine.since_s, read.quarantine.rest_until_s, read.times) == (40.0, 70.0, 1)
+    assert (read.quarantine.since_s, read.quarantine.rest_until_s, read.times) == (40.0, 130.0, 1)
     assert read.quarantine.engines == {Engine.NVDEC}
+    (read,) = unpack_quarantines(
+        msgpack.packb({"GPU-a": {"cause": "poll", "reason": "of another version"}}), 5.0
+    ).values()
+    assert is_due(read, 5.0)
     assert unpack_orders(msgpack.packb({"a": "drain", "b": "paint"})) == {"a": Order.DRAIN, "b": Order.CORDON}

@@ -1,6 +1,7 @@
 """A sick GPU closes no other GPU's station, whichever GPU Ray assigns."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -8,6 +9,7 @@ from codecfleet.cluster.placement.model.inventory import DeviceState, Node
 from codecfleet.cluster.probes.report.engines import Engine, Trial
 from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.quarantining import KEEP_S
 from codecfleet.cluster.supervisor.state.events import (
     Died,
     Effect,
@@ -37,7 +39,7 @@ class Lowest(World):
     def __init__(self) -> None:
         self.given: dict[str, str] = {}
         self.lost = False
-        self.kept: list[KeepQuarantines] = []
+        self.kept_s: list[float] = []
         super().__init__()
         ray, self.probed = gpu_node("g", *UUIDS)
         self.ray = replace(ray, cores=64, free_cores=64)
@@ -58,7 +60,7 @@ class Lowest(World):
             case Stop(worker):
                 self.given.pop(worker, None)
             case KeepQuarantines():
-                self.kept.append(effect)
+                self.kept_s.append(self.now_s)
         super().carry_out(effect)
 
     def _facts(self, worker: str, slots: int, avoided: frozenset[str]) -> WorkerFacts:
@@ -141,6 +143,18 @@ def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
     assert worker in world.stopped
     later = [start for start in world.started if UUIDS[0] in start.avoided]
     assert all(world.given.get(start.worker) != UUIDS[0] or start.avoided for start in later)
+
+
+def test_a_quarantine_is_stored_again_as_it_ages(world: Lowest) -> None:
+    """A successor learns its age to within ``KEEP_S``; nothing is stored without a quarantine."""
+    _wait(world, 30)
+    assert world.kept_s == []
+    _fail(world, *"abc")
+    began_s = world.now_s
+    _wait(world, 300)
+    times_s = [began_s, *world.kept_s, world.now_s]
+    assert max(after_s - before_s for before_s, after_s in pairwise(times_s)) <= KEEP_S + 1
+    assert len(times_s) < 40
 
 
 def test_the_status_says_why_and_since_when(world: Lowest) -> None:

@@ -1,0 +1,71 @@
+"""Samples of the queue of submitted jobs, which may be slow, wrong or away: it delays nothing and ends nothing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ....errors import QueueUnavailable, UsageError, one_line
+from ...queue.places import open_store
+from ...queue.store import JobStore
+from ...queue.values import QueueFigures, UsageRow
+from . import table
+from .table import MetricSample, TenantUseOf
+from .tally import Metering, TakeSamples
+
+LOOK_S: Final = 15.0
+"""How often the jobs are counted: 45 ms for 100,000 jobs."""
+USAGE_LOOKS: Final = 20
+"""At every how many looks the use of tenants is read, which takes 0.6 s for 200,000 attempts."""
+NAME_MAX: Final = 100
+"""How many characters of a tenant's name are shown."""
+TENANTS_MAX: Final = 100
+"""Of how many tenants there are series: those that used most."""
+
+
+async def watch_queue(place: str, take: TakeSamples, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    """Pass on samples of the queue at a place until cancelled; there are none if it is no queue of this machine."""
+    metering = Metering(take)
+    try:
+        watched = WatchedQueue(open_store(place, makes=False))
+    except UsageError:
+        return
+    while True:
+        metering.measure(await asyncio.to_thread(watched.samples))
+        await sleep(LOOK_S)
+
+
+@dataclass(slots=True)
+class WatchedQueue:
+    """A queue, and how many looks it has answered."""
+
+    store: JobStore
+    answers: int = 0
+
+    def samples(self) -> tuple[MetricSample, ...]:
+        """Read the queue; return no samples before its file exists."""
+        try:
+            figures = self.store.figures()
+            usage = self.store.usage() if self.answers % USAGE_LOOKS == 0 else []
+        except Exception as error:  # noqa: BLE001 - nothing about the queue may end the supervisor
+            is_known = self.answers or isinstance(error, QueueUnavailable)
+            return (MetricSample(table.QUEUE_ANSWERS, 0),) if is_known else ()
+        self.answers += 1
+        return tuple(_samples(figures, usage))
+
+
+def _samples(figures: QueueFigures, usage: list[UsageRow]) -> Iterator[MetricSample]:
+    yield MetricSample(table.QUEUE_ANSWERS, 1)
+    for state, count in figures.jobs.items():
+        yield MetricSample(table.SUBMITTED_JOBS, count, (state.value,))
+    yield MetricSample(table.SUBMITTED_AGE, figures.oldest_s)
+    for row in sorted(usage, key=lambda each: each.run_s)[-TENANTS_MAX:]:
+        yield from _of_tenant(row)
+
+
+def _of_tenant(row: UsageRow) -> Iterator[MetricSample]:
+    tenant = one_line(row.tenant)[:NAME_MAX]
+    yield MetricSample(table.TENANT_COST, row.cost, (tenant,))
+    uses = {TenantUseOf.SLOTS: row.run_s, TenantUseOf.CORES: row.core_s, TenantUseOf.GPUS: row.gpu_s}
+    for use, used_s in uses.items():
+        yield MetricSample(table.TENANT_USE, used_s, (tenant, use.value))
