@@ -94,9 +94,12 @@ def cluster() -> Iterator[Cluster]:
         assert network.stdout is not None
         assert network.stdout.readline() == "up\n"
         here.prefix = ("nsenter", "--net", f"--target={network.pid}")
+        found = Cluster(here, server.url)
         try:
-            yield Cluster(here, server.url)
+            yield found
         finally:
+            for address in [*found.programs]:
+                found.kill(address)
             network.kill()
 
 
