@@ -26,7 +26,7 @@ from .test_queue import finished, until
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root"),
 ]
 HEAD, NODES = "10.9.0.1", ("10.9.0.2", "10.9.0.3")
