@@ -115,8 +115,8 @@ $(VENV)/learning/.installed: | $(VENV)/.installed
 lock: ## pin every dependency again, to its newest allowed version (needs uv)
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --output-file requirements.lock
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --extra nvidia --constraint requirements.lock --output-file requirements-nvidia.lock
-	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --constraint requirements.lock --output-file deploy/cpu.lock
-	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --extra nvidia --constraint requirements-nvidia.lock --output-file deploy/gpu.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --extra postgres --constraint requirements.lock --output-file deploy/cpu.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --extra postgres --extra nvidia --constraint requirements-nvidia.lock --output-file deploy/gpu.lock
 	echo boto3 | uv pip compile - --upgrade --quiet $(LOCK_OPTIONS) --constraint requirements.lock --output-file deploy/ray-up/aws.lock
 
 clean: ## remove the environment, what was built and what the commands wrote

@@ -12,6 +12,11 @@ _OOM_KILL = "oom_kill"
 CORES_PER_PROCESS = 8
 """One worker process serves up to 8 cores: codecs release the GIL, and each process takes 80 MiB and time to start."""
 _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
+_USES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    (_LIMIT_OF_VERSION_1, "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""The files of a cgroup's limit and use, and the counter of the used bytes that are easily freed; versions 2 and 1."""
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
@@ -36,6 +41,17 @@ def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
         _read(folder / name) for folder in _memory_cgroups(cgroup, proc) for name in ("memory.max", _LIMIT_OF_VERSION_1)
     )
     return min([physical, *(int(limit) for limit in limits if limit.isdigit())])
+
+
+def available_memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
+    """Return the memory that new work may take: the machine's, or that of this process's cgroups if it is less."""
+    left = [1024 * (_counter(proc / "meminfo", "MemAvailable:") or 0)]
+    for folder in _memory_cgroups(cgroup, proc):
+        for limit, used, cached in _USES:
+            most, now = _read(folder / limit), _read(folder / used)
+            if most.isdigit() and now.isdigit():
+                left.append(int(most) - int(now) + (_counter(folder / "memory.stat", cached) or 0))
+    return max(0, min(left))
 
 
 def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - Linux keeps shared memory there

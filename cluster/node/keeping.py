@@ -19,6 +19,7 @@ from ...actors.process.running import Prints, Running, how_it_ended, start_comma
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
+from .own_driver import OwnDriver
 from .spot import Notice
 from .spot_watch import SpotWatch
 
@@ -28,7 +29,7 @@ _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints 
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NOTICE: Final = 0  #: Sent in place of a signal's number when the cloud gives notice; signals begin at 1
+_NOTICE: Final = 0  #: Sent in place of a signal's number if there may be a notice of the cloud; signals begin at 1
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -39,6 +40,7 @@ class _Kept:
     process: Running
     orders: int  #: the descriptor through which Ray's process learns how long it may drain
     notice_s: int  #: how long the node drains after a signal
+    driver: OwnDriver
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
     was_told: bool = False  #: whether a signal has asked the node to end
@@ -76,9 +78,10 @@ class _Kept:
             os.write(self.orders, f"{left_s}\n".encode())
 
     def kill(self) -> None:
-        """Kill Ray's process group; Ray's remaining processes end when the leader of the group ends."""
+        """Kill Ray's process group, whose remaining processes end when the leader ends, and the driver."""
         self.until_s = None
         self.process.kill_group()
+        self.driver.kill()
 
     def read(self, on_start: Callable[[], object]) -> None:
         for line in self.process.end.makefile("rb"):
@@ -88,27 +91,42 @@ class _Kept:
                 self.said.append(text)
 
     def wait(self, signals: socket.socket, watch: SpotWatch) -> int:
-        """Return Ray's exit code when Ray ends; until then, handle what arrives on the socket: numbers of signals."""
-        while (code := self._code()) is None:
-            left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
-            ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
-            if not ready:
+        """Return Ray's exit code once Ray and the driver have ended; until then, handle the numbers of signals.
+
+        They arrive on the socket. The driver stops as soon as the node drains or Ray ends.
+        """
+        while True:
+            code = self._code()
+            if code is not None or self.is_ending:
+                self.driver.stop()
+            times_s = [self.driver.tend(), self.until_s]
+            if code is not None and not self.driver.deaths:
+                return code
+            awaited = [signals.fileno(), *self.driver.deaths, *([self.process.death] if code is None else [])]
+            ready = select.select(awaited, [], [], _left_s(times_s))[0]
+            if self.until_s is not None and time.monotonic() >= self.until_s:
                 self.kill()
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
                 if number in _ENDS_IT:
                     self.ask_to_end()
                 elif number == _NOTICE:
                     self.take(watch.notice)
-        return code
 
     def _code(self) -> int | None:
         """Return Ray's exit code, or None while Ray runs. In a container's first process, also reap orphans."""
         ended = -1
-        while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
+        while os.getpid() == _FIRST and self.process.returncode is None and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
+            self.driver.reaped(ended, status)
             if ended == self.process.pid:
                 self.process.reaped(status)
         return self.process.code()
+
+
+def _left_s(times_s: Sequence[float | None]) -> float | None:
+    """Return how long it is until the first of these times on the monotonic clock, None if there is none."""
+    left_s = [max(0.0, each - time.monotonic()) for each in times_s if each is not None]
+    return min(left_s, default=None)
 
 
 def keep(
@@ -117,23 +135,27 @@ def keep(
     *,
     notice_s: int,
     watch: SpotWatch,
+    driver: OwnDriver,
     on_start: Callable[[], object],
 ) -> None:
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return once all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not
-    start, or ended by itself.
+    ``notice_s``. The ``driver`` runs from the node's joining to its draining. Another thread calls ``on_start`` once
+    the node has joined. Raises FleetUnavailable: Ray did not start, or ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()
 
     def joined() -> None:
         is_up.set()
         on_start()
+        driver.allow()
+        with suppress(OSError):  # the node has just ended
+            wake.send(bytes([_NOTICE]))
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     process, orders = _start(arguments, {**around, **variables})
-    kept = _Kept(process, orders, notice_s)
+    kept = _Kept(process, orders, notice_s, driver)
     reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
     with _signals() as (signals, wake):
         reader.start()

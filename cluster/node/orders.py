@@ -15,9 +15,10 @@ from ...errors import FleetUnavailable
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 from ..probes.node import probe_node
 from ..ray.embedded import check_joinable
-from ..ray.token import close_to_others, make_token, token_file
+from ..ray.token import MODE, close_to_others, make_token, token_file
 from .keeping import STOP_S, keep
 from .offer import Offer, offer_of
+from .own_driver import OwnDriver, driver_command
 from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, ray_variables
 from .registry import kept_nodes, registered
 from .spot import Spot
@@ -37,12 +38,19 @@ class PreparedNode:
     notes: tuple[str, ...] = ()  # lines to print
     spot: Spot = Spot.OFF  # which metadata server is asked whether this machine will end
     has_gpus: bool = False
+    driver: tuple[str, ...] = ()  # options of the queue's driver that the node runs; () for no driver
+    cluster: str = ""  # the address of the cluster for that driver's jobs
 
-    def run(self, on_start: Callable[[], object]) -> None:
-        """Run the node until a signal ends it. Raises FleetUnavailable: Ray did not start, or ended by itself."""
+    def run(self, on_start: Callable[[], object], tell: Callable[[str], object] = str) -> None:
+        """Run the node until a signal ends it; call ``tell`` with each line of its driver.
+
+        Raises FleetUnavailable: Ray did not start, or ended by itself.
+        """
         with registered(self.notice_s + STOP_S):
             watch = SpotWatch(self.spot, has_gpus=self.has_gpus)
-            keep(self.arguments, self.variables, notice_s=self.notice_s, watch=watch, on_start=on_start)
+            around = {**os.environ, "RAY_ADDRESS": self.cluster, MODE: self.variables[MODE]}
+            driver = OwnDriver(driver_command(self.driver) if self.driver else (), around, tell)
+            keep(self.arguments, self.variables, notice_s=self.notice_s, watch=watch, driver=driver, on_start=on_start)
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
@@ -73,7 +81,16 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
     notes += filter(None, [offer.driver_choice])
     arguments = tuple(ray_arguments(offer, options))
     variables = ray_variables(offer, options, os.environ)
-    return PreparedNode(arguments, variables, options.notice_s, tuple(notes), options.watched, offer.gpus > 0)
+    return PreparedNode(
+        arguments,
+        variables,
+        options.notice_s,
+        tuple(notes),
+        options.watched,
+        offer.gpus > 0,
+        options.driver,
+        options.cluster,
+    )
 
 
 def check_port(port: int) -> None:
@@ -100,7 +117,7 @@ def bring_node_up(node: PreparedNode) -> int:
     """
     try:
         settings = (node.arguments, node.variables, node.notice_s, node.spot.value, node.has_gpus)
-        process = start_program(PROGRAM, *settings, outlives=True)
+        process = start_program(PROGRAM, *settings, node.driver, node.cluster, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

@@ -12,8 +12,8 @@ from .spot import Spot
 
 
 def main() -> None:
-    """Run Ray with the settings ``[arguments, variables, notice, spot, has GPUs]``."""
-    starter, (arguments, variables, notice_s, spot, has_gpus) = begin()
+    """Run Ray with the settings ``[arguments, variables, notice, spot, has GPUs, driver, cluster]``."""
+    starter, (arguments, variables, notice_s, spot, has_gpus, driver, cluster) = begin()
 
     def joined() -> None:
         with suppress(OSError):  # the starter may have been interrupted
@@ -21,6 +21,7 @@ def main() -> None:
         starter.close()
 
     try:
-        PreparedNode(tuple(arguments), variables, notice_s, spot=Spot(spot), has_gpus=has_gpus).run(joined)
+        node = PreparedNode(tuple(arguments), variables, notice_s, (), Spot(spot), has_gpus, tuple(driver), cluster)
+        node.run(joined)
     except CodecfleetError as error:
         sys.exit(str(error))

@@ -26,6 +26,7 @@ _SET_HERE: Final = (
 """Options of ``ray start`` that codecfleet sets."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
 _ZONE: Final = "RAY_NODE_ZONE"  #: The variable from which Ray sets its label ray.io/availability-zone
+_QUEUE: Final = "CODECFLEET_QUEUE"  #: The variable with the address of a queue, which may hold a secret
 _MARKET: Final = "RAY_NODE_MARKET_TYPE"  #: The variable from which Ray sets its label ray.io/market-type
 
 
@@ -43,11 +44,17 @@ class NodeOptions:
     spot: Spot = Spot.AUTO  #: which metadata server is asked whether this machine will end
     is_open: bool = False  #: whether the cluster needs no token
     rest: tuple[str, ...] = ()  #: further arguments of ``ray start``
+    driver: tuple[str, ...] = ()  #: options of the driver that the node runs; () for no driver
 
     @property
     def is_head(self) -> bool:
         """Whether this node starts a cluster."""
         return not self.address
+
+    @property
+    def cluster(self) -> str:
+        """The address by which programs on this machine reach the cluster."""
+        return self.address or f"{self.ip or '127.0.0.1'}:{self.port}"
 
     @property
     def notice_s(self) -> int:
@@ -113,6 +120,7 @@ def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str])
     return {
         **(exports(offer, around) if {RESOURCES, LABELS} & around.keys() else {}),
         **({_MARKET: "spot"} if options.spot.is_promised else {}),
+        **({_QUEUE: ""} if options.driver else {}),  # for the driver alone
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),

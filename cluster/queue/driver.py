@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ...actors.task_owner import TaskOwner
-from ...errors import QueueUnavailable, one_line
+from ...errors import FleetUnavailable, QueueUnavailable, one_line
 from .guard import clock
 from .running import RunningJob, start_run
 from .store import OUTPUT_MAX, JobStore
@@ -23,6 +23,8 @@ from .values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState,
 LEASE_S: Final = 30.0
 AT_ONCE: Final = 2
 """How many jobs a driver runs at the same time."""
+LOOK_S: Final = 5.0
+"""How often the driver looks whether it may claim: all drivers of a cluster ask its head."""
 TICK_S: Final = 0.5
 """How often the driver looks for jobs, and stores what its jobs print."""
 STOP_S: Final = 10.0
@@ -55,7 +57,8 @@ class _Held:
 class Driver:
     """Runs the jobs of a store, ``at_once`` at the same time, until ``stop`` or ``idle_s`` without a job.
 
-    ``say`` is called with a line for each event.
+    ``say`` is called with a line for each event. ``why_not`` is called in a thread, every ``look_s``; while it returns
+    a reason, the driver claims no job, and a job that fails because it has no fleet is handed back.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Driver:
         idle_s: float | None = None,
         say: Callable[[str], object] = str,
         start: StartRun = start_run,
+        why_not: Callable[[], str] = str,
+        look_s: float = LOOK_S,
     ) -> None:
         self.name = name or driver_name()
         self._store = store
@@ -76,11 +81,14 @@ class Driver:
         self._idle_s = idle_s
         self._say = say
         self._start = start
+        self._why_not = why_not
+        self._look_s = look_s
         self._held: dict[JobClaim, _Held] = {}
         self._wake = asyncio.Event()
         self.is_stopping = False  #: whether it was asked to stop
         self._trouble = ""
         self._renewed_s = -lease_s
+        self._obstacle = ""  # why it claims nothing
 
     def stop(self) -> None:
         """Stop all jobs, hand them back, and make ``run`` return."""
@@ -89,8 +97,10 @@ class Driver:
 
     async def run(self) -> None:
         """Run jobs. If the store does not answer, the jobs go on until their guards' deadline."""
+        await self._look()
         busy_s = time.monotonic()
         async with TaskOwner() as owner:
+            owner.start(self._keep_looking(), "whether it may claim")
             while True:
                 await self._step(owner)
                 busy_s = time.monotonic() if self._held else busy_s
@@ -116,7 +126,7 @@ class Driver:
                 await self._renew(owner)
             for held in list(self._held.values()):
                 await self._save_output(held)
-            if not self.is_stopping and len(self._held) < self._at_once:
+            if not self.is_stopping and len(self._held) < self._at_once and not self._obstacle:
                 await self._claim(owner)
             self._trouble = ""
         except QueueUnavailable as error:
@@ -124,6 +134,18 @@ class Driver:
         if self.is_stopping:
             for held in self._held.values():
                 self._stop(held, owner)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_s)
+            await self._look()
+
+    async def _look(self) -> str:
+        obstacle = await asyncio.to_thread(self._why_not)
+        if bool(obstacle) != bool(self._obstacle):  # the figures in it change
+            self._say(f"claims no job: {obstacle}" if obstacle else "claims jobs again")
+        self._obstacle = obstacle
+        return obstacle
 
     async def _claim(self, owner: TaskOwner) -> None:
         began_s = clock()
@@ -177,12 +199,18 @@ class Driver:
                 if held.is_lost:
                     started.kill()
                 end = await started.end()
-                if self.is_stopping and end.exit_code != 0:
+                if await self._is_handed_back(end):
                     end = _BACK
             await self._report(held, end)
         finally:
             del self._held[job.claim]
             self._wake.set()
+
+    async def _is_handed_back(self, end: RunEnd) -> bool:
+        """Return whether a job did not end because of itself."""
+        if self.is_stopping:
+            return end.exit_code != 0
+        return end.error == FleetUnavailable.__name__ and bool(await self._look())
 
     async def _report(self, held: _Held, end: RunEnd) -> None:
         job_id, claim = held.job.job_id, held.job.claim

@@ -277,13 +277,16 @@ _JOIN_HELP = (
 
 def _check_reachable(address: str) -> None:
     if address != "auto":  # the address is still "auto" only if this Ray cannot resolve it
-        _check_accepts(address)
+        check_accepts(address)
     if lacks_token(os.environ):  # Ray's own error fills a page
         raise _not_let_in(address)
 
 
-def _check_accepts(address: str) -> None:
-    """Try to connect for only ``REACH_S``, since Ray would try for a minute."""
+def check_accepts(address: str) -> None:
+    """Try to connect for only ``REACH_S``, since Ray would try for a minute.
+
+    Raises UsageError: the address has another form; FleetUnavailable: nothing accepts a connection there.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         message = f"{address} is not an address of the form host:port"

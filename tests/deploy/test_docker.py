@@ -103,8 +103,9 @@ def test_a_lock_file_has_all_that_the_product_needs(name: str, repository: Path)
     import tomllib
 
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["s3"]]
-    nvidia = project["optional-dependencies"]["nvidia"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["s3"], *extras["postgres"]]
+    nvidia = extras["nvidia"]
     pinned = {pin.partition("==")[0] for pin in pins(repository / "deploy" / f"{name}.lock")}
 
     def names(requirements: list[str]) -> set[str]:

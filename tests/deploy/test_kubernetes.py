@@ -10,12 +10,13 @@ import jsonschema
 import pytest
 
 from codecfleet.cli.app import parse
+from codecfleet.cli.commands.node import KeepNode
 from codecfleet.cluster.autoscale.config import load_autoscale
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 
 Manifest = dict[str, Any]
 Render = Callable[[str], list[Manifest]]
-LAYERS = ("base", "jobs", *(f"overlays/{each}" for each in ("autoscaled", "cpu", "fault-tolerant", "one-off")))
+LAYERS = ("base", "jobs", *(f"overlays/{each}" for each in ("autoscaled", "cpu", "fault-tolerant", "one-off", "queue")))
 GROUP = "codecfleet/group"
 VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim"}
 
@@ -183,10 +184,9 @@ def test_a_node_may_drain_before_it_is_killed(layer: str, rendered: Render) -> N
             environment = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
             drain_s = int(environment["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
             assert drain_s + 20 <= spec["terminationGracePeriodSeconds"]
-            # With `exec`, Ray is process 1 and gets the signal.
-            assert re.search(
-                r"^eval exec \"\$KUBERAY_GEN_RAY_START_CMD\"$", spec["containers"][0]["args"][0], re.MULTILINE
-            )
+            # With `exec`, Ray, or the node's own program, is process 1 and gets the signal.
+            started = r"^(eval exec \"\$KUBERAY_GEN_RAY_START_CMD\"$|exec codecfleet node start --block )"
+            assert re.search(started, spec["containers"][0]["args"][0], re.MULTILINE)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -287,6 +287,29 @@ def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(ren
     (peer,) = rule["to"]
     assert peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == host.split(".")[1]
     assert rule["ports"] == [{"port": int(port)}]
+
+
+def test_the_queue_layer_runs_drivers_on_cpu_nodes_alone(rendered: Render) -> None:
+    """Such a node is the base's in its address, ports, labels and drain; the database's address comes from a Secret."""
+    manifests = rendered("overlays/queue")
+    (cluster,) = clusters(manifests)
+    texts = {group.get("groupName", "head"): str(group) for group in groups(cluster)}
+    assert [name for name, text in texts.items() if "--jobs-at-once" in text] == ["cpu"]
+    (group,) = [each for each in cluster["workerGroupSpecs"] if each["groupName"] == "cpu"]
+    (container,) = group["template"]["spec"]["containers"]
+    program, *words = shlex.split(container["args"][0].partition("exec ")[2].replace("\\\n", ""))
+    node = parse(words)
+    assert isinstance(node, KeepNode)
+    assert program == "codecfleet"
+    assert node.options.address == "codecfleet-head-svc:6379"
+    variables = {each["name"]: each for each in container["env"]}
+    assert variables["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"]["value"] == str(node.options.drain_s)
+    assert node.options.rest[1] == str(container["ports"][0]["containerPort"])
+    assert node.options.rest[3] == str(container["livenessProbe"]["httpGet"]["port"])
+    assert dict(node.offered.labels) == {GROUP: group["labels"][GROUP]}
+    assert set(variables["CODECFLEET_QUEUE"]["valueFrom"]) == {"secretKeyRef"}
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "NetworkPolicy")}
+    assert [{"port": 5432}] in [rule.get("ports") for rule in policies["codecfleet-nodes"]["egress"]]
 
 
 def test_a_new_head_may_come_before_workers_give_up(rendered: Render) -> None:

@@ -16,44 +16,58 @@ from codecfleet.cluster.node.registry import kept_nodes, registered
 from tests.metadata_server import FakeMetadata, metadata_server
 
 KEEPER = """
-import signal, sys, threading
+import os, signal, sys, threading
 from functools import partial
-from codecfleet.cluster.node import keeping
+from codecfleet.actors.backoff import Backoff
+from codecfleet.cluster.node import keeping, own_driver
 from codecfleet.cluster.node.spot import Spot
 from codecfleet.cluster.node.spot_watch import SpotWatch, ask_server
 from codecfleet.errors import FleetUnavailable
 
 keeping.STOP_S = 0
+own_driver.AGAIN, own_driver.HAND_BACK_S = Backoff(0.1, 1.0), float(sys.argv[5])
+driver = own_driver.OwnDriver(["sh", "-c", sys.argv[4]] if sys.argv[4] else [], os.environ, partial(print, flush=True))
 keeping.ray_command = lambda arguments, orders: ["sh", "-c", *arguments, "sh", f"/proc/self/fd/{orders}"]
 port = int(sys.argv[3])
 watch = SpotWatch(Spot.AWS if port else Spot.OFF, partial(ask_server, server=("127.0.0.1", port)), lambda _: False)
 
 def up():
     print("up", flush=True)
-    for number in sys.argv[4:]:
+    for number in sys.argv[6:]:
         signal.pthread_kill(threading.get_ident(), int(number))
 
 try:
-    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), watch=watch, on_start=up)
+    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), watch=watch, driver=driver, on_start=up)
 except FleetUnavailable as error:
     print(error)
     sys.exit(5)
 print("down")
 """
+NAMESPACE = pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 UP = "echo 'Ray runtime started.'; "
 RUN = "while kill -0 $PPID; do sleep 0.05; done"
 OBEDIENT = f"{UP}trap 'echo drained; exit 1' TERM; {RUN}"
 DEAF = f"{UP}trap '' TERM; {RUN}"
+DRIVER = f"trap 'echo handed back; exit' TERM; echo drives; {RUN}"
+DEAF_DRIVER = f"trap '' TERM; echo drives; {RUN}"
 
 
 @contextmanager
 def keeper(
-    ray: str, *, notice_s: int = 60, first: bool = False, aside: Sequence[int] = (), metadata: int = 0
+    ray: str,
+    *,
+    notice_s: int = 60,
+    first: bool = False,
+    aside: Sequence[int] = (),
+    metadata: int = 0,
+    driver: str = "",
+    hand_back_s: float = 60,
 ) -> "Iterator[subprocess.Popen[str]]":
     """Start a process that keeps a node, and kill it at the end if it still runs.
 
     With ``first`` it is the first process of its own namespace. It sends itself the signals ``aside`` once the node is
-    up, and has a thread other than the main one receive them. ``metadata`` is the port of its cloud's metadata server.
+    up, and has a thread other than the main one receive them. ``metadata`` is the port of its cloud's metadata server,
+    ``driver`` a shell program in the place of the node's driver.
     """
     space = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if first else []
     command = [
@@ -64,6 +78,8 @@ def keeper(
         ray,
         str(notice_s),
         str(metadata),
+        driver,
+        str(hand_back_s),
         *map(str, aside),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -170,6 +186,68 @@ def test_a_sooner_end_is_passed_on(is_noticed_first: bool, tmp_path: Path) -> No
             assert int(lines.readline()) == notice_s
 
 
+def read(process: "subprocess.Popen[str]") -> str:
+    """Return the next line of a keeper's output."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("first", [False, pytest.param(True, marks=NAMESPACE)])
+def test_a_driver_starts_with_the_node_and_is_started_again(first: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """However it ends; when the node drains, the driver hands back its jobs, and Ray drains meanwhile."""
+    driver = f"mkdir {tmp_path}/a 2> /dev/null && exit 3; mkdir {tmp_path}/b 2> /dev/null && kill -9 $$; {DRIVER}"
+    with keeper(OBEDIENT, first=first, driver=driver) as process:
+        said = [read(process) for _ in range(4)]
+        (keeping,) = psutil.Process(process.pid).children() if first else [process]
+        keeping.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate()
+    assert said == [
+        "up",
+        "the driver ended: it ended with exit code 3; it starts again in 0.1 s",
+        "the driver ended: it was killed by SIGKILL; it starts again in 0.2 s",
+        "drives",
+    ]
+    assert (process.returncode, rest) == (0, "handed back\ndown\n")
+
+
+@pytest.mark.parametrize(
+    ("ray", "hand_back_s", "numbers"),
+    [
+        (OBEDIENT, 0.2, [signal.SIGTERM]),
+        (OBEDIENT, 60, [signal.SIGTERM, signal.SIGINT]),
+        (DEAF, 60, [signal.SIGTERM, signal.SIGINT]),
+    ],
+    ids=["late", "a second signal", "also of a deaf Ray"],
+)
+def test_a_driver_that_does_not_end_is_killed(ray: str, hand_back_s: float, numbers: list[signal.Signals]) -> None:
+    """When its time is over, or at a second signal."""
+    with keeper(ray, driver=DEAF_DRIVER, hand_back_s=hand_back_s) as process:
+        assert [read(process), read(process)] == ["up", "drives"]
+        children = psutil.Process(process.pid).children()
+        for number in numbers:
+            process.send_signal(number)
+        said, _ = process.communicate(timeout=20)
+    assert (process.returncode, said, len(children)) == (0, "down\n", 2)
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_driver_hands_back_when_the_cloud_gives_notice_or_ray_ends() -> None:
+    """Its jobs go on elsewhere at once."""
+    with metadata_server(FakeMetadata()) as fake, keeper(DEAF, metadata=fake.port, driver=DRIVER) as process:
+        assert [read(process), read(process)] == ["up", "drives"]
+        fake.announce(7)
+        assert read(process) == "handed back"
+        said, _ = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, "down\n")
+    with keeper(OBEDIENT, driver=DRIVER) as process:
+        assert [read(process), read(process)] == ["up", "drives"]
+        ray, _ = sorted(psutil.Process(process.pid).children(), key=psutil.Process.create_time)
+        ray.kill()
+        said, _ = process.communicate(timeout=20)
+    assert process.returncode == 5
+    assert said.startswith("handed back\nRay ended by itself: it was killed by SIGKILL. ")
+
+
 @pytest.mark.parametrize(
     ("ray", "said"),
     [
@@ -198,7 +276,7 @@ def test_nothing_of_ray_is_left() -> None:
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
+@NAMESPACE
 def test_as_the_first_process_it_sees_orphans_off() -> None:
     """In a container without an init, no process that lost its parent stays as a zombie."""
     orphan = "(sh -c 'exit 0' & ) ; sleep 0.2; ps -e -o stat= | grep -c Z; "

@@ -1,5 +1,6 @@
 """The commands ``node ...``, for this machine as a node of a Ray cluster and for the cluster's nodes."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -18,12 +19,13 @@ from ..interrupts import Interrupts
 from ..params import JSON, flag, usual_address_of, valued
 from ..question import Question
 from ..services import Commands, Machines, Offering, Services
-from . import cluster, supervisor
+from . import cluster, driver, supervisor
+from .submit import QUEUE
 
 if TYPE_CHECKING:
     from ...cluster.node.orders import PreparedNode
 
-_HEAD, _OFFER = "With --head", "What it offers"
+_HEAD, _OFFER, _DRIVER = "With --head", "What it offers", "Jobs of a queue"
 _PORT_MAX: Final = 65_535
 _DAY_S: Final = 86_400
 
@@ -62,12 +64,16 @@ def _keep(node: "PreparedNode", stderr: TextIO) -> int:
         if is_logged():
             log(action, line)
         else:
-            print(f"codecfleet: {line}", file=stderr, flush=True)
+            with suppress(OSError):  # nobody reads it any more
+                print(f"codecfleet: {line}", file=stderr, flush=True)
 
     for note in node.notes:
         say(LogAction.NODE_STARTING, note)
     try:
-        node.run(lambda: say(LogAction.NODE_UP, "the node is up"))
+        node.run(
+            lambda: say(LogAction.NODE_UP, "the node is up"),
+            lambda line: say(LogAction.NODE_DRIVING, f"driver: {line}"),
+        )
     except Exception as error:  # noqa: BLE001 - outermost level: every error becomes a line and an exit code
         return _failed(failure_of(error), error, stderr)
     say(LogAction.NODE_DOWN, "the node is down")
@@ -115,6 +121,15 @@ def _start(
     cpus: str | None = _CPUS,
     zone: str | None = _ZONE,
     label: list[str] | None = _LABELS,
+    jobs_at_once: str | None = valued(
+        "--jobs-at-once",
+        "N",
+        "Run a driver of a queue on this node, with up to this many jobs at once: docs/queue.md. Default: no driver.",
+        _DRIVER,
+    ),
+    queue: str | None = QUEUE,
+    free_memory_gb: str | None = driver.FREE_MEMORY,
+    free_disk_gb: str | None = driver.FREE_DISK,
     as_json: bool = JSON,
 ) -> Question | KeepNode:
     of_head = {"--port": port, "--dashboard-host": dashboard_host, "--dashboard-port": dashboard_port}
@@ -129,6 +144,9 @@ def _start(
     if block and as_json:
         raise UsageError("--block and --json exclude each other", "Leave one of them out.")
     offered = _offered(cpus, zone, label)
+    drives = _driver_words(jobs_at_once, queue, free_memory_gb, free_disk_gb)
+    if drives and head and offered.cpus == 0:
+        raise UsageError("--jobs-at-once: a head with --cpus 0 does no work", "Give --jobs-at-once to the other nodes.")
     options = NodeOptions(
         address="" if head or address is None else address,
         ip=ip or "",
@@ -140,10 +158,34 @@ def _start(
         spot=Spot(parse_choice("--spot", spot or Spot.AUTO.value, [each.value for each in Spot])),
         is_open=insecure,
         rest=tuple(rest or ()),
+        driver=drives,
     )
     if block:
         return KeepNode(options=options, offered=offered)
     return Question(ask=lambda services, _progress: services.start_node(options, offered), as_json=as_json)
+
+
+def _driver_words(
+    at_once: str | None, queue: str | None, memory_gb: str | None, disk_gb: str | None
+) -> tuple[str, ...]:
+    """Return the options of the node's driver, checked; () for no driver."""
+    from ...cluster.queue.places import queue_file
+
+    options = {"--jobs-at-once": at_once, "--queue": queue, "--free-memory-gb": memory_gb, "--free-disk-gb": disk_gb}
+    words = tuple(word for name, value in options.items() if value is not None for word in (name, value))
+    if words and at_once is None:
+        raise UsageError(f"{words[0]} requires --jobs-at-once", "Say how many jobs the node's driver runs at once.")
+    if words:
+        checked = driver.parse_driver(
+            queue=queue,
+            at_once=at_once,
+            lease_seconds=None,
+            idle_minutes=None,
+            free_memory_gb=memory_gb,
+            free_disk_gb=disk_gb,
+        )
+        queue_file(checked.queue)
+    return words
 
 
 def _number(name: str, text: str | None, default: int, most: int = _PORT_MAX) -> int:

@@ -16,12 +16,13 @@ LINE = ["node", "start", "--address", "head:6379", "--block"]
 
 def test_a_node_in_the_foreground_says_what_happens(capsys: Captured) -> None:
     """The log has what the node offers, and when it started and ended; stdout stays empty."""
-    assert run(LINE, Services(prepare_node=lambda *_: KeptNode())) == 0
+    assert run(LINE, Services(prepare_node=lambda *_: KeptNode(driver=("job a: done",)))) == 0
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
         "codecfleet: this node joins head:6379",
         "codecfleet: the node is up",
+        "codecfleet: driver: job a: done",
         "codecfleet: the node is down",
     ]
 

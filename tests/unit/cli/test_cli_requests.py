@@ -30,6 +30,7 @@ from .kept_node import KeptNode
 
 Captured = pytest.CaptureFixture[str]
 JOINING = NodeOptions(address="head:6379")
+DRIVES = ("--jobs-at-once", "4", "--queue", "postgresql://db/q")
 PLANNED = TranscodeSpec(source="a.mkv", output="a-codecfleet.mp4")
 STILLS = StillsSpec(source="film.mkv", output="thumbs", every_s=Fraction(10))
 EVERY_STILLS_OPTION = (
@@ -190,6 +191,14 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "node start --address head:6379 --spot aws",
             ("start_node", NodeOptions(address="head:6379", spot=Spot.AWS), Offering()),
+        ),
+        (
+            "node start --address h:1 --jobs-at-once 4 --queue postgresql://db/q --free-memory-gb 2 --free-disk-gb 9",
+            (
+                "start_node",
+                NodeOptions(address="h:1", driver=(*DRIVES, "--free-memory-gb", "2", "--free-disk-gb", "9")),
+                Offering(),
+            ),
         ),
         ("node stop", ("stop_nodes",)),
         ("node env --cpus 3 --zone z --label a=b", ("node_env", Offering(cpus=3, zone="z", labels={"a": "b"}))),

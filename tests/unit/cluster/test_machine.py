@@ -61,6 +61,45 @@ def test_memory_follows_the_least_limit(membership: str, files: dict[str, str], 
     assert machine.memory_bytes(*groups(tmp_path, membership, files)) == limit
 
 
+V1_USE = {
+    "memory.limit_in_bytes": "9000\n",
+    "memory.usage_in_bytes": "4000\n",
+    "memory.stat": "total_inactive_file 500",
+}
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "available"),
+    [
+        ("0::/job\n", {"job/memory.max": "max\n", "job/memory.current": "5000\n"}, 8192),
+        (
+            "0::/job\n",
+            {
+                "job/memory.max": "9000\n",
+                "job/memory.current": "5000\n",
+                "job/memory.stat": "file 9\ninactive_file 800\n",
+            },
+            4800,
+        ),
+        ("0::/job\n", {"job/memory.max": "9000\n", "job/memory.current": "9001\n"}, 0),
+        (
+            "0::/a/b\n",
+            {"a/b/memory.max": "max\n", "a/memory.max": "9000\n", "a/memory.current": "7000\n"},
+            2000,
+        ),
+        ("4:memory:/job\n", {f"memory/job/{name}": value for name, value in V1_USE.items()}, 5500),
+        ("", {}, 8192),
+    ],
+)
+def test_available_memory_is_the_least_of_machine_and_cgroups(
+    membership: str, files: dict[str, str], available: int, tmp_path: Path
+) -> None:
+    """Cached files that the kernel takes back at once are available; so is memory only if no ancestor is full."""
+    tree, proc = groups(tmp_path, membership, files)
+    (proc / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:          8 kB\n")
+    assert machine.available_memory_bytes(tree, proc) == available
+
+
 @pytest.mark.parametrize(
     ("membership", "files", "kills"),
     [

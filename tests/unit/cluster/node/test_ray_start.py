@@ -61,6 +61,15 @@ def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     assert ray_variables(OFFER, NodeOptions(is_open=True), {})["RAY_AUTH_MODE"] == "disabled"
+    driving = NodeOptions(driver=("--jobs-at-once", "2"))
+    assert ray_variables(OFFER, driving, {})["CODECFLEET_QUEUE"] == ""  # which may hold the database's password
+
+
+def test_a_drivers_jobs_run_on_the_nodes_cluster() -> None:
+    """Also on a head, whose own address Ray may have chosen."""
+    assert WORKER.cluster == "10.0.0.1:6379"
+    assert NodeOptions(ip="10.0.0.1", port=7000).cluster == "10.0.0.1:7000"
+    assert NodeOptions().cluster == "127.0.0.1:6379"
     assert ray_variables(OFFER, HEAD, {})["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
 
 

@@ -29,6 +29,7 @@ ENDS: dict[str, RunEnd] = {
     "done": RunEnd(0),
     "missing": RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it."),
     "broken": RunEnd(5, "WorkerLost", "its worker died", "Try again."),
+    "homeless": RunEnd(5, "FleetUnavailable", "no Ray answers at head:6379", "Check the address."),
     "busy": RunEnd(4, "OutputInUse", "another job writes b.mp4", "Wait.", Retry.ANYWHERE),
 }
 
@@ -104,10 +105,21 @@ class Bench:
             command = QueuedCommand((name,), "/")
             self.store.submit(name, command, tenant="t", priority=0, due_in_s=None, queued_max=9)
 
-    def driver(self, name: str = "one", at_once: int = 2, **options: float) -> Driver:
-        """Return a driver."""
-        say = self.lines.append
-        return Driver(self.store, name=name, at_once=at_once, lease_s=LEASE_S, say=say, start=self.start, **options)
+    def driver(
+        self, name: str = "one", at_once: int = 2, idle_s: float | None = None, why_not: Callable[[], str] = str
+    ) -> Driver:
+        """Return a driver, which looks each time whether it may claim."""
+        return Driver(
+            self.store,
+            name=name,
+            at_once=at_once,
+            lease_s=LEASE_S,
+            idle_s=idle_s,
+            say=self.lines.append,
+            start=self.start,
+            why_not=why_not,
+            look_s=0.02,
+        )
 
     def states(self) -> dict[str, QueueState]:
         """Return the state of each job."""
@@ -137,6 +149,7 @@ async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
         "done": QueueState.DONE,
         "missing": QueueState.FAILED,
         "broken": QueueState.QUEUED,
+        "homeless": QueueState.QUEUED,
         "busy": QueueState.QUEUED,
     }
     broken, busy = bench.store.job("broken"), bench.store.job("busy")
@@ -170,6 +183,44 @@ async def test_a_driver_runs_no_more_jobs_than_its_budget(bench: Bench) -> None:
         await running
     assert list(bench.states().values()) == [QueueState.DONE, QueueState.QUEUED, QueueState.QUEUED]
     assert [job.failures + job.losses for job in bench.store.jobs()] == [0, 0, 0]
+
+
+async def test_a_driver_short_of_memory_claims_nothing_until_it_has_some(bench: Bench) -> None:
+    """Its running job goes on to its end; each change is said once, whatever the figures."""
+    bench.submit("a", "b")
+    figures = iter(range(9999))
+    is_short = False
+    async with TaskOwner() as owner:
+        driver = bench.driver(at_once=1, why_not=lambda: f"{next(figures)} GB of memory is free" if is_short else "")
+        owner.start(driver.run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        is_short = True
+        await bench.until(lambda: any("claims no job" in line for line in bench.lines))
+        bench.runs[0].finish(RunEnd(0))
+        await bench.until(lambda: bench.states()["a"] is QueueState.DONE and next(figures) > 2)
+        is_short = False
+        await bench.until(lambda: len(bench.runs) == 2)
+    said = [line.split(",")[0] for line in bench.lines]
+    assert said == [
+        "job a begins",
+        "claims no job: 0 GB of memory is free",
+        "job a: done",
+        "claims jobs again",
+        "job b begins",
+    ]
+
+
+async def test_a_job_that_the_cluster_fails_is_handed_back_while_the_cluster_is_away(bench: Bench) -> None:
+    """The job's failure counts only if the cluster answers: then the job, or its command, is wrong."""
+    bench.submit("homeless")
+
+    def why_not() -> str:
+        is_away = len(bench.runs) == 1 and "job homeless: queued" not in bench.lines
+        return "no Ray answers at head:6379" if is_away else ""
+
+    await bench.driver(idle_s=1.0, why_not=why_not).run()
+    job = bench.store.job("homeless")
+    assert (job.state, job.attempt, job.failures) == (QueueState.QUEUED, 2, 1)
 
 
 async def test_a_cancelled_job_is_stopped(bench: Bench) -> None:

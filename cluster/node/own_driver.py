@@ -1,0 +1,116 @@
+"""The driver of a queue that a node keeps as a child process: its jobs run on the node's cluster."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ...actors.backoff import Backoff
+from ...actors.process.running import Prints, Running, how_it_ended, start_command
+from ..queue.driver import STOP_S
+from ..queue.guard import PROGRAM
+
+AGAIN: Final = Backoff(first_s=1.0, most_s=60.0)
+STEADY_S: Final = 60.0
+"""A driver that ran for this long is started again without a longer wait."""
+HAND_BACK_S: Final = STOP_S + 5
+"""How long a driver may take to stop its jobs and hand them back."""
+LAST_LINES_S: Final = 1.0
+"""How long the lines of a dead driver may take to arrive."""
+_SAID_BY: Final = "codecfleet: "
+
+
+def driver_command(words: Sequence[str]) -> list[str]:
+    """Return the command of a driver with these options, which the kernel kills with the thread that starts it."""
+    return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), "driver", *words]
+
+
+class OwnDriver:
+    """A driver that runs from ``allow`` to ``stop``, and is started again when it ends; ``command`` [] for none.
+
+    One thread calls everything but ``allow``, and the driver ends with that thread. ``tell`` is called with each line
+    that the driver prints.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], object]) -> None:
+        self._command = command
+        self._environment = environment
+        self._tell = tell
+        self._process: Running | None = None
+        self._reader: threading.Thread | None = None
+        self._failures = 0
+        self._began_s = 0.0
+        self._due_s: float | None = None  # when it is started
+        self._killed_s: float | None = None  # when it is killed; None if it was not asked to stop
+
+    @property
+    def deaths(self) -> list[int]:
+        """A descriptor that is readable once the driver is dead, if it runs."""
+        return [] if self._process is None else [self._process.death]
+
+    def allow(self) -> None:
+        """Start it at the next ``tend``."""
+        if self._command:
+            self._due_s = time.monotonic()
+
+    def tend(self) -> float | None:
+        """Start it if it is due, kill it if it is late; return when to call this again, if it does not end before."""
+        now_s = time.monotonic()
+        if self._process is not None and (code := self._process.code()) is not None:
+            self._over(code, now_s)
+        if self._killed_s is None:
+            if self._due_s is not None and now_s >= self._due_s:
+                self._begin(now_s)
+            return self._due_s
+        if now_s >= self._killed_s:
+            self.kill()
+            return None
+        return self._killed_s
+
+    def stop(self) -> None:
+        """Let it hand back its jobs, and start none again. Idempotent."""
+        if self._killed_s is None:
+            self._killed_s = time.monotonic() + HAND_BACK_S
+            if self._process is not None:
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill it, and its jobs with it."""
+        if self._process is not None:
+            self._process.kill_group()
+
+    def reaped(self, process: int, status: int) -> None:
+        """Note the exit status of a child process that another waiter received."""
+        if self._process is not None and self._process.pid == process:
+            self._process.reaped(status)
+
+    def _begin(self, now_s: float) -> None:
+        self._due_s, self._began_s = None, now_s
+        try:
+            self._process = start_command(self._command, prints=Prints.ALL_SENT, environment=self._environment)
+        except OSError as error:
+            self._wait(f"the driver did not start: {error}", now_s)
+            return
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: Running) -> None:
+        with process.end, process.end.makefile("r", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                self._tell(line.strip().removeprefix(_SAID_BY))
+
+    def _over(self, code: int, now_s: float) -> None:
+        if self._process is not None and self._reader is not None:
+            self._reader.join(LAST_LINES_S)
+            self._process.close()
+        self._process = None
+        if self._killed_s is None:
+            self._wait(f"the driver ended: {how_it_ended(code, '')}", now_s)
+
+    def _wait(self, why: str, now_s: float) -> None:
+        self._failures = 1 if now_s - self._began_s >= STEADY_S else self._failures + 1
+        wait_s = AGAIN.wait_s(self._failures)
+        self._due_s = now_s + wait_s
+        self._tell(f"{why}; it starts again in {wait_s:g} s")
