@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from ...errors import UsageError
+from ..fleet_variables import QUEUE
 from ..grouping import counted
 from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, KIND
 from ..probes.gpus.visible_device import CUDA_VARIABLE
@@ -26,7 +27,6 @@ _SET_HERE: Final = (
 """Options of ``ray start`` that codecfleet sets."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
 _ZONE: Final = "RAY_NODE_ZONE"  #: The variable from which Ray sets its label ray.io/availability-zone
-_QUEUE: Final = "CODECFLEET_QUEUE"  #: The variable with the address of a queue, which may hold a secret
 _MARKET: Final = "RAY_NODE_MARKET_TYPE"  #: The variable from which Ray sets its label ray.io/market-type
 
 
@@ -120,7 +120,7 @@ def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str])
     return {
         **(exports(offer, around) if {RESOURCES, LABELS} & around.keys() else {}),
         **({_MARKET: "spot"} if options.spot.is_promised else {}),
-        **({_QUEUE: ""} if options.driver else {}),  # for the driver alone
+        **({QUEUE: ""} if options.driver else {}),  # only for the driver: it may hold a secret
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),
