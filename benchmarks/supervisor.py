@@ -81,7 +81,7 @@ class Sizes:
         self._held_kib = held_kib
 
     def message(self, name: str, value: object) -> None:
-        """Note the size of a message."""
+        """Record the size of a message."""
         self.found[f"KiB of {name}"] = round(len(pickle.dumps(value)) / 1024, 1)
 
 

@@ -375,7 +375,7 @@ def _packets(
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
-    """Demux the track's packets; note whether the container's state may have changed permanently."""
+    """Demux the track's packets; record whether the container's state may have changed permanently."""
     try:
         for packet in demux(source.container, stream):
             # FFmpeg reports a changed configuration of a track only once, and not again after a seek.

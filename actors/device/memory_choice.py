@@ -139,7 +139,7 @@ def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
 
 
 def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
-    """Return managed memory with the changes of attachment that prefetch it (CUDA for Tegra 3.3)."""
+    """Return the choice of managed memory, which is prefetched by changing its attachment (CUDA for Tegra 3.3)."""
     before_gpu = to_gpu if prefetched_to(first, to_gpu) is Party.GPU else None
     before_host = to_host if prefetched_to(to_gpu, to_host) is Party.HOST else None
     return MemoryChoice(Memory.MANAGED, "3.1", first, before_gpu, before_host)

@@ -127,7 +127,7 @@ class _Opening:
         return opened
 
     def look_at(self, container: InputContainer, track: int) -> None:
-        """Note the parameters that opening a container has found."""
+        """Keep the parameters that were found when a container was opened."""
         self.found = _Found.of(container, track)
         self.is_looked_at = True
 
@@ -179,7 +179,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note the facts that ``container`` found in a local source, for the next opening here.
+        """Keep the facts that ``container`` found in a local source, for the next opening here.
 
         Call this before ``container`` reads on. ``version`` is the ``source_version`` from before the opening.
         """

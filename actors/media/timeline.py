@@ -77,7 +77,10 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return the divisor of the tick for rule R4; ``shared`` has (frames sharing a time, ticks to the next time)."""
+    """Return the divisor of the tick for rule R4.
+
+    ``shared`` has, for each time that several frames share, (number of frames, ticks to the next time).
+    """
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 

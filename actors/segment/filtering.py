@@ -162,7 +162,7 @@ def can_convert(first: int, second: int) -> bool:
 
 
 def same_matrix(first: int, second: int) -> bool:
-    """Return whether pictures are not converted between two matrices: these are equal, or conversion is impossible."""
+    """Return whether two matrices need no conversion: they are equal, or conversion between them is impossible."""
     return not can_convert(first, second) or _MATRICES[first] == _MATRICES[second]
 
 

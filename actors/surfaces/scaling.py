@@ -131,9 +131,10 @@ def taps(
 def window_taps(
     window: tuple[int, int], target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, *, one: int = ONE
 ) -> Taps:
-    """Return the taps of ``target_count`` samples that show a window of an axis: (begin, extent) in luma samples.
+    """Return the taps that scale a window of an axis to ``target_count`` samples.
 
-    ``firsts`` count from the first sample of the whole plane. Weights sum to ``one``. Only samples whose area is at
+    ``window`` is (begin, extent) in luma samples. The result's ``firsts`` count from the first sample of the whole
+    plane, and its weights sum to ``one``. Only samples whose area is at
     least partly inside the window are used; beyond the window's edges, the outermost of these samples are repeated.
     """
     begin, extent = window

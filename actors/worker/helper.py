@@ -173,7 +173,7 @@ class Helper:
             self.is_up.set()
 
     def over(self, why: str) -> None:
-        """Note why the helper takes no more work; only the first reason is kept."""
+        """Record why the helper takes no more work; only the first reason is kept."""
         if not self.gone:
             self.gone = why
             self.is_up.set()

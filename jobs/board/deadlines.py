@@ -83,11 +83,11 @@ class Paces:
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run
 
     def begun(self, number: int, label: str, total: int) -> "Paces":
-        """Return the paces with new work."""
+        """Return a copy of these paces that also tracks a new piece of work."""
         return replace(self, running={**self.running, number: WorkPace(label, total)})
 
     def ended(self, number: int, *, delivered: bool, withdrawn: bool = False) -> "Paces":
-        """Return the paces without work that has ended; delivered work counts towards its station's speed."""
+        """Return a copy that no longer tracks ended work; delivered work counts towards its station's speed."""
         pace = self.running[number]
         rest = replace(self, running={other: each for other, each in self.running.items() if other != number})
         if withdrawn and self._gain(pace) > GAIN:

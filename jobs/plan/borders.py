@@ -24,8 +24,8 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 SAMPLES: Final = 32  #: The approximate number of sampled pictures
 STRIDE: Final = 8  #: The step between sampled pictures, if several are sampled after one access point
-DARK: Final = 8  #: A line is black if its mean is at most this far above black, in steps of 8 bits
-SPECK: Final = 48  #: A line is not black if any sample is further above black than this, in steps of 8 bits
+DARK: Final = 8  #: A line is black if its mean exceeds black by at most this, on the 8-bit scale
+SPECK: Final = 48  #: A line is not black if any sample exceeds black by more than this, on the 8-bit scale
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]

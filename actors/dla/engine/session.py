@@ -182,7 +182,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory with which ``upload`` and ``download`` do not wait. Keep no view of it: ``close`` frees it."""
+        """Return host memory for copies that need not wait. Keep no view of the memory: ``close`` frees it."""
 
     def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""

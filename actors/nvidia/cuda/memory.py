@@ -165,7 +165,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free the longest idle buffer, preferably not of the latest size; return whether there was one."""
+        """Free an idle buffer, if possible not of the size requested last; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:

@@ -84,7 +84,7 @@ class EglCuda:
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver; return its result.
 
-        ``DeviceError``, of the kind that ``cuda_error`` states, if the call failed.
+        Raises the ``DeviceError`` that ``cuda_error`` makes from the code, if the call failed.
         """
         code, found = self.attempt(name, *arguments)
         if code:

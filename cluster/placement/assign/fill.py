@@ -23,7 +23,7 @@ class Claim:
     # The options for each choice of encoder kinds, the fastest first.
     choices: list[Options] = field(default_factory=list)
     options: Options = field(init=False)  # the chosen element of ``choices``, if any
-    limit: int = 0  # the most useful sessions: at most ``wanted``, without sessions that would open too late
+    limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
     share: float = 0.0  # of the fleet's engines

@@ -75,7 +75,7 @@ class Node:
 
     node: NodeId
     name: str
-    devices: tuple[Device, ...]  # the node's devices with its processor, but without its DLAs
+    devices: tuple[Device, ...]  # the node's devices, including its processor but not its DLAs
     # Accelerators for jobs that run networks. If an accelerator fails, the process that used it ends.
     dlas: tuple[Device, ...] = ()
     preemptible: bool = False

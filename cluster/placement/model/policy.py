@@ -51,7 +51,7 @@ class Policy(BaseModel):
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start. A job for which the GPU only decodes must save more time than this.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
-    # The largest weight of a job; the smallest weight is the inverse of it.
+    # The largest weight of a job; its inverse is the smallest weight.
     weight_most: Annotated[int, Field(ge=1)] = 100
 
 

@@ -283,7 +283,7 @@ class Nodes:
         return found[0] if len(found) == 1 else None
 
     def is_left(self, node: NodeId) -> bool:
-        """Return whether Ray drains a node while another node stays."""
+        """Return whether Ray is draining this node but not all nodes."""
         leaving = {book.ray.node for book in self if book.ray.draining}
         return node in leaving and len(leaving) < len(self)
 

@@ -119,7 +119,7 @@ class WorkHistory:
         return found
 
     def look(self, fps: float, now_s: float) -> None:
-        """Note the total speed of all workers, and forget stations without a heartbeat for ``KEPT_S``."""
+        """Record the total speed of all workers, and forget stations that have sent no heartbeat for ``KEPT_S``."""
         self._speeds.append((now_s, fps))
         for name in [name for name, station in self._stations.items() if station.beat_s < now_s - KEPT_S]:
             del self._stations[name]
