@@ -112,7 +112,7 @@ def usable_cores() -> int:
 
 
 def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
-    """Return software settings with the threads for this many cores, if the number of threads changes no byte."""
+    """Return software settings for this many cores; unchanged if the number of threads affects the bytes."""
     if not settings.any_threads:
         return settings
     threads = max(1, min(cores * THREADS_PER_CORE[settings.codec], MOST_THREADS[settings.codec]))

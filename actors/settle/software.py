@@ -138,7 +138,7 @@ def software_kind(settings: EncoderSettings) -> str:
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265; others are unchanged."""
+    """Set the leaky bucket's initial fullness (0 to 1) in settings for x264 or x265; return others unchanged."""
     key = PROFILES[settings.codec].params_key
     if key not in ("x264-params", "x265-params"):
         return settings

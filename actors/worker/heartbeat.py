@@ -69,7 +69,7 @@ class Speed:
     """The speed between two heartbeats."""
 
     fps: float
-    job: str  #: the only job of the sessions; "" if there are several jobs or the sessions changed, so ``fps`` means little
+    job: str  #: the only job of the sessions; "" if ``fps`` means nothing, as jobs are mixed or sessions changed
     sessions: int
     on_device: bool = False  #: the worker's device decoded
 

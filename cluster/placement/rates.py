@@ -97,7 +97,7 @@ def start_rates() -> Rates:
 
 
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
-    """Return the rates with one more measurement, unless the measurement is empty.
+    """Return a copy of the rates that includes another measurement, unless the measurement is empty.
 
     The first measurement of a number of sessions counts fully, each later one by a third, so that one bad moment does
     not move work.

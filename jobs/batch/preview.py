@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note a failure that a run would also have; other failures, such as a worker's death, are ignored."""
+        """Record a failure that a run would also have; other failures, such as a worker's death, are ignored."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))

@@ -95,7 +95,7 @@ class Board:
         return attempt in self.segments[segment].in_flight
 
     def put(self, *segments: BoardSegment) -> "Board":
-        """Return the board with these segments replaced."""
+        """Return a copy of the board in which these segments replace those of the same numbers."""
         changed = list(self.segments)
         for segment in segments:
             state = changed[segment.number].state
@@ -251,7 +251,7 @@ def _cleared(board: Board, ended: BoardSegment) -> Board:
 
 
 def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:
-    """Compare both sides of a cut once both are encoded; if they differ, decode the right side from further back."""
+    """Compare both sides of a cut once both are encoded; if they differ, decode the right side again."""
     if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
         return board
     if right.is_void or (left.is_void and board.left_of(left) is None):
@@ -262,10 +262,9 @@ def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | N
 
 
 def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
-    """Decode a segment again from further back; with ``give_up``, merge it into its left neighbour."""
+    """Decode a segment again from an earlier access point; with ``give_up``, merge it into its left neighbour."""
     left = board.left_of(segment)
-    # A segment cannot merge into a joined neighbour, so its entry moves further back, if necessary to the track's
-    # start.
+    # A segment cannot merge into a joined neighbour, so it is decoded again, if necessary from the track's start.
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
@@ -338,7 +337,7 @@ def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Boa
 
 
 def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
-    """Return the board with ``run`` in flight over the segments ``part``."""
+    """Return a copy of the board on which ``run`` is in flight over the segments ``part``."""
     frames = sum(each.frames for each in part)
     first = replace(
         part[0],

@@ -51,7 +51,7 @@ class Capacity:
         await asyncio.Event().wait()
 
     async def waiting(self) -> None:
-        """Take note that nothing has run for another ``WAITING_S``.
+        """Record that nothing has run for another ``WAITING_S``.
 
         Raises CodecfleetError: nothing has run for too long.
         """
@@ -240,7 +240,7 @@ class BoardLoop(Generic[ResultT]):
             self._start(doubled)
 
     def _doubled(self) -> tuple[Board, list[Run]]:
-        """Return the board with a second run of the latest segment, if there is room for one."""
+        """Start a second run of the latest segment if there is room; return the new board."""
         watch = self._watch
         if watch is None or not self._capacity.has_room(self.board):
             return self.board, []

@@ -80,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return by how many steps decoding must start before a segment for correct pictures; None if that is too many."""
+    """Return how many steps before a segment decoding must start to give correct pictures; None if too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0

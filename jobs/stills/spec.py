@@ -128,5 +128,5 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     ] = False
 
     def resolved(self) -> Self:
-        """Return the request with absolute local paths, because workers may run in another folder."""
+        """Make local paths absolute, because workers may run in another folder; return the new request."""
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

@@ -55,7 +55,7 @@ class KnownWorkers:
         self._numbers = itertools.count(1)
 
     def added_to(self, report: ClientReport) -> ClientReport:
-        """Return ``report`` with this client's findings about workers added."""
+        """Return a copy of ``report`` that includes this client's findings about workers."""
         proven = tuple(worker for worker in self._proven if worker in self._handles)
         return replace(report, proven=proven, written_off=dict(self._hung), faults=tuple(self._faults))
 

@@ -55,7 +55,7 @@ def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
 
 
 def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
-    """Return the inventory with learnt caps in place of documented caps."""
+    """Return a copy of the inventory in which learnt caps replace documented caps."""
     if not caps:
         return inventory
     nodes = (

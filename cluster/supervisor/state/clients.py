@@ -219,7 +219,7 @@ def _held(said: JobReport | None) -> dict[WorkerId, int]:
 
 
 def _asked(said: JobReport | None) -> Demand | None:
-    """Return a demand with a rounded number of segments, so that not every finished segment causes a placement."""
+    """Round a demand's number of segments, so that not every finished segment causes a placement."""
     if said is None:
         return None
     count = len(said.demand.segments)

@@ -94,7 +94,7 @@ class WorkHistory:
         self._speeds: deque[tuple[float, float]] = deque(maxlen=SPEEDS_MAX)
 
     def note(self, worker: WorkerId, pieces: Iterable[ReportedPiece], now_s: float) -> None:
-        """Note a worker's work items; the items' times are relative to the heartbeat."""
+        """Record a worker's work items; the items' times are relative to the heartbeat."""
         station = self._of(worker, now_s)
         reported = sorted(pieces, key=lambda piece: piece[3])
         station.lose({run for run, *_ in reported})
