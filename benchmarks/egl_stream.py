@@ -1,6 +1,6 @@
 """Test EGLStreams and EGLImages on this machine's GPU.
 
-The tests show whether the driver enforces the rules, whether bytes arrive unchanged, and the speed beside a copy's.
+The tests show whether the driver enforces the rules, whether bytes arrive unchanged, and how fast they arrive.
 
 ``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate
 process, because some show what the driver does to programs that break a rule.

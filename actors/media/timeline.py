@@ -67,7 +67,7 @@ def whole_ticks(nominal: Fraction) -> int:
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
     """Return ``count`` distinct times for frames that share ``time``, before ``following`` if it is given.
 
-    They share the interval evenly. Without a next frame, or if the interval is too short, they are one nominal duration
+    The times divide the interval evenly. Without a next frame, or if the interval is too short, they are one nominal duration
     apart. Only frames without timestamps can make the interval too short; the next frame then moves.
     """
     if following is not None and following - time >= count:

@@ -89,7 +89,7 @@ class Pace:
     fps: float = 0.0
 
     def wants_help(self, now_s: float, frames_done: int, running: int) -> bool:
-        """Return whether a process with ``running`` pieces of work needs a second process beside it."""
+        """Return whether a process that runs this many pieces of work needs a second process to help it."""
         elapsed_s = now_s - self.looked_s
         if elapsed_s >= PACE_S:
             self.fps = (frames_done - self.frames) / elapsed_s

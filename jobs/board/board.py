@@ -236,7 +236,7 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
 
 
 def _acquitted(board: Board, culprit: BoardSegment) -> Board:
-    """Decode the other suspects in software, beside other work, now that the culprit is known."""
+    """Let the other suspects run in shared processes, decoded in software, now that the culprit is known."""
     for each in board.segments:
         if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
             board = board.put(replace(each, constraints=Constraints(software=board.software)))
