@@ -30,7 +30,7 @@ PERIOD_S = 0.25
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: the numbers of workers and of slowed workers, and the percentage of second runs allowed."""
+    """One line of the table: how many workers, how many of them slowed, and the percentage of second runs allowed."""
 
     name: str
     workers: int

@@ -67,8 +67,8 @@ def whole_ticks(nominal: Fraction) -> int:
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
     """Return ``count`` distinct times for frames that share ``time``, before ``following`` if it is given.
 
-    The times divide the interval evenly. Without a next frame, or if the interval is too short, they are one nominal duration
-    apart. Only frames without timestamps can make the interval too short; the next frame then moves.
+    The times divide the interval evenly. Without a next frame, or if the interval is too short, they are one nominal
+    duration apart. Only frames without timestamps can make the interval too short; the next frame then moves.
     """
     if following is not None and following - time >= count:
         return [time + (j * (following - time)) // count for j in range(count)]

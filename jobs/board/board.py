@@ -22,7 +22,7 @@ device while running alone, the rest of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
-segment's output is dropped, and the segment is decoded from further back. Nothing is merged, and no failure is retried.
+segment's output is dropped, and it is decoded from an earlier point. Nothing is merged, and no failure is retried.
 """
 
 from collections.abc import Iterable, Sequence

@@ -62,7 +62,7 @@ def plan_shots(
     segment_s: Fraction | None,
     most_pictures: int,
 ) -> ShotList:
-    """Return the ranges with the pictures on screen at ``moments``, ascending ticks in [``start_s``, ``end_s``).
+    """Return the ranges that have the pictures on screen at ``moments``: ascending ticks in [``start_s``, ``end_s``).
 
     Neighbouring ranges are joined up to about ``segment_s`` (the usual length if None) and ``most_pictures`` stills.
     """

@@ -118,7 +118,7 @@ class KnownWorkers:
             self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
 
     def doubted(self, doubt: Doubt) -> None:
-        """Note a job's complaint about a result."""
+        """Record a job's complaint about a result."""
         self._note(doubt, is_doubtful=not doubt.is_wrong)
 
     def _note(self, doubt: Doubt, *, is_doubtful: bool) -> None:

@@ -146,7 +146,7 @@ def why_unfit(library: CudaLibrary, host_driver: str) -> str:
 
 
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
-    """Return a compat library on the disk for this kernel driver with at least this CUDA version, or None."""
+    """Return a compat library on the disk that fits this kernel driver and has at least this CUDA version, or None."""
     fitting = (
         library
         for library in report.compat_libraries

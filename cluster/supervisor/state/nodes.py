@@ -155,7 +155,7 @@ class NodeBook:
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
-        """Return the order for another probe, and note that this probe is under way.
+        """Return the order for another probe, and record that this probe is under way.
 
         ``from_scratch`` bypasses caches; otherwise each GPU only decodes one frame, and no NVENC session opens.
         """
