@@ -43,7 +43,7 @@ WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment 
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more
 _IDLE_PART: Final = Fraction(1, 10)
-#: How often a damaged segment is decoded again from an earlier access point before it is merged with its neighbour
+#: How many times a damaged segment is decoded again from an earlier access point before it is merged
 UNSOUND_MOVES = 3
 
 

@@ -57,10 +57,10 @@ class Capacity:
         """
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Take note that a worker ran out of memory while ``running`` runs were in flight."""
+        """Record that a worker ran out of memory while ``running`` runs were in flight."""
 
     def release(self) -> None:
-        """Take note that the board is done."""
+        """Record that the board is done."""
 
 
 class WorkerWait:

@@ -53,7 +53,7 @@ class BoardSegment:
     until: int
     frames: int
     state: SegmentState = SegmentState.WAITING
-    entry_moves: int = 0  #: how many times the segment's access point moved back
+    entry_moves: int = 0  #: how many times decoding was moved to an earlier access point
     #: whether the segment was decoded from the track's start, so that there is no earlier access point
     at_start: bool = False
     #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
