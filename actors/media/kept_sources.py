@@ -133,7 +133,7 @@ class _Opening:
 
 
 class KeptSources:
-    """A process's open, idle sources; above ``most``, the longest idle source is closed. Thread-safe."""
+    """A process's open, idle sources; beyond ``most``, the one that has been idle longest is closed. Thread-safe."""
 
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most

@@ -30,7 +30,7 @@ class _Caps:
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """A node during a placement."""
+    """The capacity of a node, and its use so far in a placement."""
 
     node: Node
     index: int
@@ -61,7 +61,7 @@ class Host:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A device during a placement."""
+    """The capacity of a device, and its use so far in a placement."""
 
     device: Device
     host: Host

@@ -1,4 +1,4 @@
-"""Places jobs that run networks by number of sessions only, because a network's speed is unknown before it runs."""
+"""Places the jobs that run networks. Only numbers of sessions count: a network's speed is unknown before it runs."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450  # the most speeds kept: one every 2 s, for ``KEPT_S``
 GONE_MAX: Final = 24  # the most lost stations in an answer, besides the requested stations
 SLACK_S: Final = 0.02
-"""How long before the end of its predecessor work may seem to begin, because heartbeats take time."""
+"""By how much a work item may seem to begin before its predecessor ends, because heartbeats take time."""
 RUNNING: Final = "running"
 LOST: Final = "lost"  # the item ended with its process, or is missing from the process's next heartbeat
 
