@@ -72,7 +72,7 @@ class FilterSettings:
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field shown first in pictures that do not state it; None: such pictures are not deinterlaced."""
+    """The field shown first in pictures that do not state it; if None, such pictures are not deinterlaced."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None

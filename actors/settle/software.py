@@ -53,7 +53,7 @@ class SoftwareRequest:
     """A request for a software encoder; made by ``software_request``."""
 
     codec: Codec
-    rate: RateControl | None = None  # None: the codec's default quality
+    rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
     options: Options = ()  # options by FFmpeg's names, which override ours; parameters in ``x264-params`` merge
     dolby_vision: bool = False  # whether to keep Dolby Vision data (RPUs): HEVC in 10 bits, profile 8

@@ -120,7 +120,7 @@ class Helper:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes work."""
+        """Whether the helper takes work."""
         return self.has_been_ready and not self.gone
 
     async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:

@@ -29,6 +29,6 @@ async def _probed(node: NodeId, *, fresh: bool) -> tuple[NodeReport, str | None]
 
 
 async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
-    """Return a node for the inventory, with the name ``called`` or else its Ray id."""
+    """Probe a node for the inventory; its name is ``called`` or, if that is None, its Ray id."""
     report, cuda_visible = await _probed(node, fresh=again)
     return node_of_report(report, node=called or node, cuda_visible=cuda_visible)

@@ -54,9 +54,9 @@ class BoardSegment:
     frames: int
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0  #: how many times decoding was moved to an earlier access point
-    #: whether the segment was decoded from the track's start, so that there is no earlier access point
+    #: whether the segment was decoded from the track's start, the earliest point
     at_start: bool = False
-    #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
+    #: whether no source picture of the segment could be decoded; a neighbour must then supply pictures
     is_void: bool = False
     history: tuple[Attempt, ...] = ()  #: the failed attempts
     constraints: Constraints = UNCONSTRAINED  #: constraints of the next attempt

@@ -74,7 +74,7 @@ class TrackIndex:
 
     @cached_property
     def untimed(self) -> bool:
-        """Whether no packet has a PTS, so that pictures are counted."""
+        """Whether no packet has a PTS; pictures are then counted."""
         return not bool((self.pts != MISSING).any())
 
     @cached_property

@@ -66,7 +66,7 @@ class SoundLives:
                     self._lives[stream.index] = _Life(stream, context)
 
     def follows(self, stream: "Stream") -> bool:
-        """Return whether this track's format can change, so that all its packets must be read."""
+        """Return whether this track's format can change; all its packets must then be read."""
         return stream.index in self._lives
 
     def see(self, packet: "Packet[Stream]") -> None:

@@ -1,4 +1,4 @@
-"""A DLA beside CUDA, with device memory, page-locked host memory, and streams that order copies, kernels and tasks."""
+"""A DLA used with CUDA: device memory, page-locked host memory, and streams that order copies, kernels and tasks."""
 
 import ctypes
 from collections.abc import Sequence

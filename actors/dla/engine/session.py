@@ -41,7 +41,7 @@ _TASK_LIMIT_MAX_S = 1000.0
 class DlaSession(Closing):
     """One cuDLA device handle: a loadable, its memory, and the tasks that run the loadable.
 
-    Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without CUDA. Tasks run
+    Open it with ``DlaHost.open``: a ``HybridSession`` with CUDA, or a ``StandaloneSession`` without CUDA. Tasks run
     in the order of their submission.
 
     Tasks are asynchronous: ``submit`` returns when they are queued, and their errors come from a later call, at the

@@ -233,7 +233,7 @@ class PinnedMemory(BufferPool):
         allocate, free = partial(cuda.pin, choice=self.choice), partial(cuda.unpin, choice=self.choice)
         super().__init__(allocate, free, idle_bytes, budget)
         self.shares = self.choice.shares and cuda.platform.integrated
-        """Whether the device may write where the processor reads, so that nothing need be copied."""
+        """Whether the device may write where the processor reads; nothing then needs to be copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
         """Return an uninitialised buffer; ``DeviceMemory`` if there is no room, ``DeviceError`` if locking fails."""

@@ -15,7 +15,7 @@ from .options import Catalogue, Options
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A demand while it receives sessions."""
+    """A demand, and the sessions that it has received so far."""
 
     demand: Demand
     wanted: int  # how many sessions the demand can use
@@ -63,7 +63,7 @@ class Fill:
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each track's encoder kind: the kind with which the demand finishes soonest beside earlier claims."""
+        """Choose each track's encoder kind: the one that finishes soonest with the capacity left by earlier claims."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []

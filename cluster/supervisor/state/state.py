@@ -113,7 +113,7 @@ class Scaling:
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether nodes are requested or ending, so that the supervisor must stay."""
+        """Whether nodes are requested or ending; the supervisor must then stay."""
         return bool(self.sent and (self.sent.ended or any(each.count for each in self.sent.wanted)))
 
 
