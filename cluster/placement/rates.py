@@ -33,8 +33,8 @@ Curve = tuple[tuple[int, float], ...]
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
-"""The largest pictures of SD, HD, Full HD and UHD, in pixels; within each range, about as many pixels a second are
-coded."""
+"""The largest pictures of SD, HD, Full HD and UHD, in pixels; within each of these ranges,
+an engine codes about the same number of pixels a second."""
 
 
 @dataclass(frozen=True, slots=True)

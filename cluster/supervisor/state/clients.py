@@ -10,7 +10,7 @@ from .messages import ClientReport, Grants, JobReport
 
 DEPARTED_KEPT = 1024
 EXACT_BITS = 4
-"""Up to 15 remaining segments are counted exactly, more in steps of at most an eighth."""
+"""Up to 15 remaining segments are counted exactly; larger numbers are rounded down by less than an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
