@@ -87,7 +87,7 @@ class WorkerWait:
             raise FleetUnavailable(message, "See codecfleet status; --wait-seconds 0 waits forever.")
 
     async def run(self) -> None:
-        """Count until cancelled. Raises FleetUnavailable: the job has waited too long."""
+        """Count the time without a worker until cancelled. Raises FleetUnavailable: the job has waited too long."""
         while True:
             await asyncio.sleep(WAITING_S)
             await self.goes_on(WAITING_S)
