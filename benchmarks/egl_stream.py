@@ -1,6 +1,4 @@
-"""Test EGLStreams and EGLImages on this machine's GPU.
-
-The tests show whether the driver enforces the rules, whether bytes arrive unchanged, and how fast they arrive.
+"""Test whether EGLStreams and EGLImages keep their rules and bytes on this machine's GPU, and how fast they are.
 
 ``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate
 process, because some show what the driver does to programs that break a rule.
