@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def shared_once(make: Callable[P, T]) -> Callable[P, T]:
-    """Return ``make`` with one result for each list of arguments, even if several threads call it at the same time.
+    """Wrap ``make`` so that it runs once for each list of arguments, even if several threads call it at the same time.
 
     ``functools.cache`` lets each of these threads make a result.
     """

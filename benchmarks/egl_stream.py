@@ -1,4 +1,4 @@
-"""Test EGLStreams and EGLImages on this machine's GPU: rules, bytes, and speed compared with a copy.
+"""Test whether EGLStreams and EGLImages keep their rules and bytes on this machine's GPU, and how fast they are.
 
 ``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate
 process, because some show what the driver does to programs that break a rule.

@@ -52,7 +52,7 @@ def repeated(film: str, path: Path, *, frames: int) -> None:
 
 
 def host_sums(film: str, *, frames: int) -> list[int]:
-    """Return the sum of each software-decoded frame's samples, with the film repeated up to ``frames`` frames."""
+    """Decode in software; return one sum of samples per frame, and repeat the film's sums up to ``frames``."""
     found = [
         sum(int(np.asarray(plane).sum(dtype="int64")) for plane in frame.planes)
         for frame in codecfleet.frames(film, decoder="software")

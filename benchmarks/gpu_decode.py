@@ -165,7 +165,7 @@ async def _on_gpus(
 
 @dataclass(slots=True)
 class _On:
-    """Runs of every way to decode, on one set of GPUs."""
+    """Runs every way to decode on one set of GPUs."""
 
     devices: Sequence[str]
     options: argparse.Namespace

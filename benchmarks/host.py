@@ -1,4 +1,4 @@
-"""Time the transfer of results from a fleet's host to the fleet: only the channel, between two processes.
+"""Time how long a fleet's host process takes to send results to your program, over the channel between the two.
 
 ``python benchmarks/host.py``; README.md beside this file says what each number means.
 """

@@ -22,7 +22,7 @@ from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.report.report import Report
 
 LOST_MAX: Final = 2
-"""How many processes one bad stream may kill: a shared one, and the one in which it runs alone."""
+"""The most processes that a bad stream may kill: a shared process, and a process in which the stream runs alone."""
 IN_A_SHARED_PROCESS: Final = ("lost", "suspect")
 IN_ITS_OWN: Final = ("guilty", "killed")
 
@@ -131,7 +131,7 @@ def _failed_checks(film: Path, output: str) -> list[str]:
 
 
 def _lost(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the workers that died while running any of the films, and how many processes died that ran one segment."""
+    """Return the shared workers that died, and how many processes died while they ran a single segment."""
     failures = [failure for row in rows for failure in row["failures"]]
     shared = sorted({failure["where"] for failure in failures if failure["fault"] in IN_A_SHARED_PROCESS})
     return {"workers": shared, "alone": sum(failure["fault"] in IN_ITS_OWN for failure in failures)}

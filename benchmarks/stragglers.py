@@ -30,7 +30,7 @@ PERIOD_S = 0.25
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: the number of workers, the number slowed, the percentage that may run twice."""
+    """One line of the table: how many workers, how many of them slowed, and the percentage of second runs allowed."""
 
     name: str
     workers: int

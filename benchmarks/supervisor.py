@@ -75,13 +75,13 @@ class Sizes:
         self._held_kib = _held_kib()
 
     def grown(self, name: str, count: int) -> None:
-        """Note by how many KiB per item the process has grown since the last note; ``count`` is the number of items."""
+        """Record the process's growth per item, in KiB, since the last record; ``count`` is the number of items."""
         held_kib = _held_kib()
         self.found[f"KiB for each {name}"] = round((held_kib - self._held_kib) / count, 1)
         self._held_kib = held_kib
 
     def message(self, name: str, value: object) -> None:
-        """Note the size of a message."""
+        """Record the size of a message."""
         self.found[f"KiB of {name}"] = round(len(pickle.dumps(value)) / 1024, 1)
 
 

@@ -178,7 +178,7 @@ def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:
 
 
 def _length_s(options: argparse.Namespace) -> Fraction | None:
-    """Return the length to which the film is looped; None: the film is not looped."""
+    """Return the length to which the film is looped; None if it is not looped."""
     length_s: Fraction | None = options.seconds
     return Fraction(60) if length_s is None and options.media is None else length_s
 

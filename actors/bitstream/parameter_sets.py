@@ -30,7 +30,7 @@ class _SequenceSet:
     size: PictureSize
     whole_frames_only: bool  # every picture is coded as a frame, without fields or macroblock pairs
     is_cropped: bool  # whether pictures are cropped at the left or the top
-    reorder_frames: int | None  # None: not stated
+    reorder_frames: int | None  # None if not stated
     fields: "H264Fields | None" = None  # of H.264
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes the messages beside a picture: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
+"""Reads and writes the messages that accompany a picture: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
 
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, 7.4.1, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and
 Decoding Process Specification 5.3, 5.8, 6.7.

@@ -244,7 +244,7 @@ def decode_range(
 
 
 def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
-    """Return the track with a new decoder; other tracks are discarded. ``InputUnreadable`` if decoding fails."""
+    """Give the track a new decoder and discard other tracks; return the track. ``InputUnreadable`` if that fails."""
     stream = next((each for each in container.streams if each.index == range_.stream_index), None)
     if not isinstance(stream, VideoStream) or stream.codec_context is None:
         message = f"track {range_.stream_index} of {range_.source} is not video that can be decoded"
@@ -375,7 +375,7 @@ def _packets(
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
-    """Demux the track's packets; note whether the container's state may have changed permanently."""
+    """Demux the track's packets; record whether the container's state may have changed permanently."""
     try:
         for packet in demux(source.container, stream):
             # FFmpeg reports a changed configuration of a track only once, and not again after a seek.

@@ -100,7 +100,7 @@ class StreamExtras:
     """Why no GPU may decode the track; "" if a GPU may."""
 
     def with_riders(self, riders: tuple[Rider, ...]) -> Self:
-        """Return a copy with the side data of the whole track."""
+        """Return a copy with ``riders`` as the side data of the track's pictures."""
         kinds = self.frame_kinds | {rider.kind for rider in riders}
         return replace(self, frame_kinds=kinds, riders=riders)
 
@@ -265,7 +265,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return, by kind, the side data with the same meaning in the source's and the output's container."""
+    """Return, by kind, the side data that a container can state; it means the same in source and output."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

@@ -142,7 +142,7 @@ class KeyframeHdr:
         self._found = [*self._found[-_KEPT_KEYFRAMES:], (number, hdr)]
 
     def at(self, number: int | None) -> HdrStatic:
-        """Return the values of the picture of packet ``number``; None means the last packet."""
+        """Return the HDR values of the picture of packet ``number``; None means the last packet."""
         if number is None:
             return self._found[-1][1]
         return self._found[max(0, bisect_right(self._found, number, key=lambda each: each[0]) - 1)][1]

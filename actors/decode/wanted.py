@@ -24,7 +24,7 @@ class WantedPictures:
     """Whether packets may be left out, which requires that each packet shows one whole picture at its own time."""
 
     def has(self, packet: int | None, pts: int | None) -> bool:
-        """Return whether a picture is wanted; ``pts`` is that of its packet, in the container's ticks."""
+        """Return whether a picture is wanted; ``pts`` is its packet's PTS in the container's ticks."""
         return pts is not None and shifted_ticks(packet, pts, self.shifts, self.tick_divisor) in self.ticks
 
     def needed(

@@ -92,12 +92,12 @@ class MemoryChoice:
     memory: Memory
     section: str  # a section of "CUDA for Tegra"
     first: Attach | None = None  # the attachment at allocation; HOST if the processor uses the memory first
-    before_gpu: Attach | None = None  # the attachment queued before the GPU's work; None: no change
-    before_host: Attach | None = None  # the attachment queued between the GPU's work and the wait; None: no change
+    before_gpu: Attach | None = None  # the attachment queued before the GPU's work; None leaves it unchanged
+    before_host: Attach | None = None  # the attachment queued between the GPU's work and the wait, if it changes
 
     @property
     def shares(self) -> bool:
-        """Whether the processor and the GPU use the same bytes, so that nothing is copied."""
+        """Whether the processor and the GPU use the same bytes; nothing is then copied."""
         return self.memory in (Memory.PINNED, Memory.MANAGED)
 
     @property
@@ -130,7 +130,7 @@ def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
 def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
     """Return the memory for a buffer that both the processor and the GPU use."""
     if not platform.integrated:
-        return PINNED  # a card beside a Tegra has no managed memory (CUDA for Tegra 3.6)
+        return PINNED  # a card that is attached to a Tegra has no managed memory (CUDA for Tegra 3.6)
     if platform.safety or use.size_bytes <= SMALL_BYTES:
         return MemoryChoice(Memory.PINNED, "3.1")
     if use.gpu is Often.REPEATEDLY or (not platform.io_coherent and use.host is Often.REPEATEDLY):
@@ -139,7 +139,7 @@ def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
 
 
 def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
-    """Return managed memory with the changes of attachment that prefetch it (CUDA for Tegra 3.3)."""
+    """Return the choice of managed memory, which is prefetched by changing its attachment (CUDA for Tegra 3.3)."""
     before_gpu = to_gpu if prefetched_to(first, to_gpu) is Party.GPU else None
     before_host = to_host if prefetched_to(to_gpu, to_host) is Party.HOST else None
     return MemoryChoice(Memory.MANAGED, "3.1", first, before_gpu, before_host)

@@ -60,7 +60,7 @@ class Constraints:
 
     alone: bool = False  # whether the worker process must run nothing else at the same time
     avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
-    same_kind_as: str = ""  # the preferred kind of device, if a worker with this kind comes in time; "" for any kind
+    same_kind_as: str = ""  # the preferred kind of device, if a worker that has it is free in time; "" for any kind
     software: str = ""  # why no device may decode the input; "" if a device may
 
 

@@ -62,7 +62,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
         """Encode one picture and return the packets that are ready.
 
         ``picture`` must fit the settings and be later than the previous picture. It may be overwritten after this call.
-        ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside the picture.
+        ``keyframe`` forces an IDR picture. ``sei_messages`` are written with the picture.
 
         Raises:
             Unsupported: the engine does not write such messages.

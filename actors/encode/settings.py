@@ -82,7 +82,7 @@ class EncoderSettings:
     rate: RateControl
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
-    dolby_vision: bool = False  # whether to write the Dolby Vision data (RPU) of each frame beside the HEVC picture
+    dolby_vision: bool = False  # whether to write the Dolby Vision data (RPU) of each frame with its HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
     keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested pictures are keyframes
 
@@ -112,7 +112,7 @@ def usable_cores() -> int:
 
 
 def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
-    """Return software settings with the threads for this many cores, if the number of threads changes no byte."""
+    """Return software settings for this many cores; unchanged if the number of threads affects the bytes."""
     if not settings.any_threads:
         return settings
     threads = max(1, min(cores * THREADS_PER_CORE[settings.codec], MOST_THREADS[settings.codec]))

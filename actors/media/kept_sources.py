@@ -127,13 +127,13 @@ class _Opening:
         return opened
 
     def look_at(self, container: InputContainer, track: int) -> None:
-        """Note the parameters that opening a container has found."""
+        """Keep the parameters that were found when a container was opened."""
         self.found = _Found.of(container, track)
         self.is_looked_at = True
 
 
 class KeptSources:
-    """A process's open, idle sources; above ``most``, the longest idle source is closed. Thread-safe."""
+    """A process's open, idle sources; beyond ``most``, the one that has been idle longest is closed. Thread-safe."""
 
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -179,7 +179,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note the facts that ``container`` found in a local source, for the next opening here.
+        """Keep the facts that ``container`` found in a local source, for the next opening here.
 
         Call this before ``container`` reads on. ``version`` is the ``source_version`` from before the opening.
         """

@@ -48,7 +48,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether a server is busy, does not answer or breaks off, so that it may answer later.
+    """Return whether a server is busy, does not answer or breaks off: it may then answer later.
 
     The result is False for a host whose name does not exist, or that cannot prove its identity.
     """

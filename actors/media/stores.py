@@ -93,7 +93,7 @@ def leads_inside(source: Address, target: Address) -> bool:
 
 @cache
 def guarded_redirects() -> "TraceConfig":
-    """Return the hook with which aiohttp checks each redirect before it follows it."""
+    """Return the hook that checks each redirect before aiohttp follows it."""
     from aiohttp import TraceConfig
 
     hook = TraceConfig()

@@ -67,8 +67,8 @@ def whole_ticks(nominal: Fraction) -> int:
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
     """Return ``count`` distinct times for frames that share ``time``, before ``following`` if it is given.
 
-    They share the interval evenly. Without a next frame, or if the interval is too short, they are one nominal duration
-    apart. Only frames without timestamps can make the interval too short; the next frame then moves.
+    The times divide the interval evenly. Without a next frame, or if the interval is too short, they are one nominal
+    duration apart. Only frames without timestamps can make the interval too short; the next frame then moves.
     """
     if following is not None and following - time >= count:
         return [time + (j * (following - time)) // count for j in range(count)]
@@ -77,7 +77,10 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return the divisor of the tick for rule R4; ``shared`` has (frames sharing a time, ticks to the next time)."""
+    """Return the divisor of the tick for rule R4.
+
+    ``shared`` has, for each time that several frames share, (number of frames, ticks to the next time).
+    """
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 

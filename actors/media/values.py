@@ -24,7 +24,7 @@ _SINGLE_PRECISION = Fraction(1, 1 << 23)
 
 @dataclass(frozen=True, slots=True)
 class SeiMessage:
-    """A message with a picture: its payload type (H.264 and H.265, annex D; AV1's ``metadata_type``) and payload."""
+    """A picture's SEI or AV1 metadata message: payload type (annex D; AV1's ``metadata_type``) and payload."""
 
     kind: int
     payload: bytes

@@ -43,7 +43,7 @@ class StdoutTap:
         atexit.register(self.close)  # the last lines must not be lost
 
     def count(self) -> int:
-        """Forward the text written since; return how many wrong pictures were reported in this process so far."""
+        """Forward the newly written text; return how many wrong pictures were reported in this process so far."""
         _flush()
         with self._lock:
             self._forward()

@@ -1,1 +1,1 @@
-"""One segment's way through a process: decode, filter, encode."""
+"""The processing of one segment: decode, filter, encode."""

@@ -100,7 +100,7 @@ class BurntSubtitles:
         return OWN_BYTES * pixels + ceil(LAID_BYTES * pixels * screen / canvas)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return a copy with only the subtitles on screen in [start, end); None means unbounded."""
+        """Return a copy that has only the subtitles on screen in [start, end); None means unbounded."""
         every = self.subtitles
         first = 0 if start_s is None else bisect_right(every, start_s, key=_end)
         last = len(every) if end_s is None else bisect_left(every, end_s, key=_start)
@@ -132,7 +132,7 @@ class Burner:
         self._graph: av.filter.Graph | None = None
 
     def burn(self, time_s: Fraction, frame: VideoFrame) -> VideoFrame:
-        """Return a copy with the subtitle at the picture's time, or the picture itself if there is none."""
+        """Draw the subtitle of the picture's time on a copy of the picture; without a subtitle, return the picture."""
         shown = self._burnt.at(time_s)
         if shown is None:
             return frame
@@ -219,7 +219,7 @@ class _Axis:
     @classmethod
     def of(cls, begin: Fraction, length: int, scale: Fraction, whole: int) -> Self:
         """Return the axis of ``length`` samples from ``begin`` on, each ``scale`` samples of the picture long."""
-        # A triangle filter as wide as two of the larger samples.
+        # A triangle filter two samples wide, measured in source or target samples, whichever are larger.
         reach = max(Fraction(1), 1 / scale)
         first = max(0, floor(begin + scale * (Fraction(1, 2) - reach) - Fraction(1, 2)) + 1)
         end = min(whole, ceil(begin + scale * (length - Fraction(1, 2) + reach) - Fraction(1, 2)))

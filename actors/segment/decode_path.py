@@ -107,7 +107,7 @@ class DecodePath(Generic[PictureT]):
     def open_chain(
         self, filters: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
     ) -> PictureChain[Any]:
-        """Return the chain that converts pictures in their memory, for a segment that is shown during ``interval``."""
+        """Return the chain that converts pictures, where they are, for a segment that is shown during ``interval``."""
         if self.device is not None:
             return DeviceChain(filters.output, self.device)
         return FilterChain(filters, time_base, interval)

@@ -71,7 +71,7 @@ class EncodeSegment(Work[EncodedSegment]):
     filters: FilterSettings
     encoder: EncoderSettings
     numbers: tuple[int, int] | None = None  # if the track has its own rate: the segment's picture numbers, [first, end)
-    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder chooses all keyframes but the first
+    keyframes: KeyframeGrid | CountedGrid | None = None  # None lets the encoder choose all keyframes but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any

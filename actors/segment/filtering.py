@@ -72,7 +72,7 @@ class FilterSettings:
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field shown first in pictures that do not state it; None: such pictures are not deinterlaced."""
+    """The field shown first in pictures that do not state it; if None, such pictures are not deinterlaced."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
@@ -162,7 +162,7 @@ def can_convert(first: int, second: int) -> bool:
 
 
 def same_matrix(first: int, second: int) -> bool:
-    """Return whether pictures are not converted between two matrices: these are equal, or conversion is impossible."""
+    """Return whether two matrices need no conversion: they are equal, or conversion between them is impossible."""
     return not can_convert(first, second) or _MATRICES[first] == _MATRICES[second]
 
 

@@ -52,7 +52,7 @@ class SegmentTally:
 
     @property
     def damaged(self) -> bool:
-        """Whether decoding met damage."""
+        """Whether decoding found damage."""
         return self.first_damaged_packet is not None
 
 

@@ -102,7 +102,7 @@ class NvencRequest:
     """A request for NVENC on any device; made by ``nvenc_request``."""
 
     codec: Codec
-    rate: RateControl | None = None  # None: the codec's default quality
+    rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
     options: tuple[tuple[str, NvencValue], ...] = ()  # NVENC's names (docs/nvenc.md); these settings override ours
     single_session: bool = False  # whether one session encodes the whole output

@@ -53,7 +53,7 @@ class SoftwareRequest:
     """A request for a software encoder; made by ``software_request``."""
 
     codec: Codec
-    rate: RateControl | None = None  # None: the codec's default quality
+    rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
     options: Options = ()  # options by FFmpeg's names, which override ours; parameters in ``x264-params`` merge
     dolby_vision: bool = False  # whether to keep Dolby Vision data (RPUs): HEVC in 10 bits, profile 8
@@ -138,7 +138,7 @@ def software_kind(settings: EncoderSettings) -> str:
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265; others are unchanged."""
+    """Set the leaky bucket's initial fullness (0 to 1) in settings for x264 or x265; return others unchanged."""
     key = PROFILES[settings.codec].params_key
     if key not in ("x264-params", "x265-params"):
         return settings

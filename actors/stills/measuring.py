@@ -29,7 +29,7 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 class MeasuredSegment(SeenSegment):
     """The measured pictures of a segment, in order.
 
-    Counts as complete even if pictures that do not decode are left out.
+    The segment counts as complete even if pictures that do not decode are left out.
     """
 
     pts_ticks: NDArray[np.int64]

@@ -19,7 +19,7 @@ class SeenSegment:
     """The result of work on one segment's pictures."""
 
     segment: int
-    frames_decoded: int  # counts also the decoded pictures around the segment
+    frames_decoded: int  # includes pictures decoded before and after the segment
     tally: SegmentTally
 
     @property

@@ -95,7 +95,7 @@ class Frame:
         return plane_arrays(self._picture)
 
     def record_stream(self, stream: int) -> None:
-        """Note that another CUDA stream, given by its handle, reads the frame's memory.
+        """Record that the CUDA stream with this handle also reads the frame's memory.
 
         Once the frame and its tensors are dropped, the memory is reused only after all work that is in that stream by
         then. CUDA's legacy default stream is 1, the calling thread's default stream is 2, and -1 stands for any stream.
@@ -107,7 +107,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the frame's DLPack tensor, like the properties below; on the host the tensor is a copy."""
+        """The shape of the frame's DLPack tensor, which the properties below also describe."""
         return self._tensor.shape
 
     @property

@@ -80,7 +80,7 @@ class DeviceOwner(Protocol):
         """The device's ordinal in this process."""
 
     def used_by(self, stream: int | None) -> None:
-        """Note that a CUDA stream, given by its handle, reads the memory; None is the default stream, -1 any stream."""
+        """Record that the CUDA stream with this handle reads the memory; None is the default stream, -1 any stream."""
 
 
 class DeviceArray:

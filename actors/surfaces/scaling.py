@@ -131,9 +131,10 @@ def taps(
 def window_taps(
     window: tuple[int, int], target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, *, one: int = ONE
 ) -> Taps:
-    """Return the taps of ``target_count`` samples that show a window of an axis: (begin, extent) in luma samples.
+    """Return the taps that scale a window of an axis to ``target_count`` samples.
 
-    ``firsts`` count from the first sample of the whole plane. Weights sum to ``one``. Only samples whose area is at
+    ``window`` is (begin, extent) in luma samples. The result's ``firsts`` count from the first sample of the whole
+    plane, and its weights sum to ``one``. Only samples whose area is at
     least partly inside the window are used; beyond the window's edges, the outermost of these samples are repeated.
     """
     begin, extent = window
@@ -149,7 +150,7 @@ def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: S
     """Return the taps of targets at ``begin``, ``begin + step`` and so on; ``counts`` are (sources, targets)."""
     source_count, target_count = counts
     widening = max(Fraction(1), step)
-    # Computed in whole numbers over one denominator: fractions would take longer than everything else.
+    # The weights are computed in whole numbers over one denominator: fractions would take longer than everything else.
     over = math.lcm(begin.denominator, step.denominator)
     first_place, apart = (each.numerator * (over // each.denominator) for each in (begin, step))
     phases: dict[int, tuple[int, list[int]]] = {}

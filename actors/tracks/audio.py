@@ -90,7 +90,9 @@ class EncodeAudio(Work[EncodedTrack]):
     end_s: Fraction | None = None
     bit_rate_bps: int | None = None  # None means 80 kbit/s per channel for AAC, 64 kbit/s for Opus
     channels: int | None = None  # mix all channels to 1 or 2; None keeps the channels
-    loudness_lufs: Fraction | None = None  # target loudness, for which the track is decoded twice; None: no change
+    loudness_lufs: Fraction | None = (
+        None  # target loudness, for which the track is decoded twice; None leaves it unchanged
+    )
     later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output must also fit
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty if it can state all
     version: Hashable | None = None  # as in ``DecodeRange``

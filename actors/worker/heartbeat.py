@@ -69,7 +69,7 @@ class Speed:
     """The speed between two heartbeats."""
 
     fps: float
-    job: str  #: the job of all sessions; "" if ``fps`` is meaningless: several jobs, or changed sessions
+    job: str  #: the only job of the sessions; "" if ``fps`` means nothing, as jobs are mixed or sessions changed
     sessions: int
     on_device: bool = False  #: the worker's device decoded
 

@@ -89,7 +89,7 @@ class Pace:
     fps: float = 0.0
 
     def wants_help(self, now_s: float, frames_done: int, running: int) -> bool:
-        """Return whether a process with ``running`` pieces of work needs a second process beside it."""
+        """Return whether a process that runs this many pieces of work needs a second process to help it."""
         elapsed_s = now_s - self.looked_s
         if elapsed_s >= PACE_S:
             self.fps = (frames_done - self.frames) / elapsed_s
@@ -120,7 +120,7 @@ class Helper:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes work."""
+        """Whether the helper takes work."""
         return self.has_been_ready and not self.gone
 
     async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:
@@ -173,7 +173,7 @@ class Helper:
             self.is_up.set()
 
     def over(self, why: str) -> None:
-        """Note why the helper takes no more work; only the first reason is kept."""
+        """Record why the helper takes no more work; only the first reason is kept."""
         if not self.gone:
             self.gone = why
             self.is_up.set()

@@ -249,7 +249,7 @@ class WorkerHost:
 
 
 async def never() -> None:
-    """Wait until this process ends; the caller notices the end at once."""
+    """Never return: the caller waits until this process ends, and notices the end at once."""
     await asyncio.Event().wait()
 
 

@@ -98,5 +98,5 @@ def base_fields(work: Work[Any]) -> dict[str, Any]:
 
 
 def packed_work(base: dict[str, Any], packed: bytes, blobs: Sequence[Blob]) -> PackedWork:
-    """Return packed work with the fields of ``base_fields``."""
+    """Return packed work that has the fields of ``base_fields``."""
     return PackedWork(**base, packed=packed, blobs=tuple(blobs))

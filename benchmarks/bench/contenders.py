@@ -190,8 +190,8 @@ def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
 def run_fleet_jobs(bench: Bench, case: CodecCase, device: str, warm_jobs: int) -> Run:
     """Run the same job once and then ``warm_jobs`` times more on one fleet, in a separate program.
 
-    The first job's start-up time has all the time without work on the film: the start of Python, the imports, and the
-    job's wait for the fleet after its own planning (the report's ``startup``).
+    The first job's start-up is all of its time except work on the film: the start of Python, the imports, and the job's
+    wait for the fleet beyond its own planning (the report's ``startup``).
     """
     output = bench.output(f"{case.name}-codecfleet-{device}")
     answer = output.with_suffix(".jobs.json")

@@ -125,7 +125,7 @@ class _Decoders:
         return ways[way]
 
     def _raw_segments(self, films: int) -> int:
-        """Decode the packets of all segments without a break between them: an upper bound for decoding segments."""
+        """Decode the packets of all segments without a break: the upper bound of the speed of decoding by segments."""
         self._raw[True].decode(self._film.in_segments, films)
         return self._film.pictures_in_segments * films
 

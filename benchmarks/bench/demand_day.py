@@ -39,7 +39,7 @@ class Kind:
 class Arrival:
     """An arriving job. ``within_s`` is the user's deadline; None means the deadline of the configuration.
 
-    With several ``files`` it is a batch: each file is a job with these values, and arrives when the batch has room.
+    A job of several ``files`` is a batch: each file is a job with these values, and arrives when the batch has room.
     """
 
     at_s: float
@@ -132,7 +132,7 @@ class Day:
 
 
 class Cluster:
-    """Runs until all arrivals are done and no node is left that may end.
+    """A simulated cluster, which runs until all jobs are done and every node that may end has ended.
 
     ``tells_later`` is whether batches report the demand of their waiting files.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(job_path: str) -> int:
-    """Run the job; return the first failure, which skips the join."""
+    """Run the job; return the exit code of the first failed command, or 0. A failure skips the join."""
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
     with ThreadPoolExecutor(job["in_flight"]) as pool:
         codes = list(pool.map(_run, job["parts"]))

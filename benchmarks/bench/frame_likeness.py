@@ -38,7 +38,9 @@ class Likeness:
 def thumbnails(
     pictures: NDArray[Any], scale: tuple[Sequence[float], Sequence[float]] | None = None
 ) -> NDArray[np.float32]:
-    """Return small pictures, (pictures, ``CELLS``, ``CELLS``), of RGB pictures with channels first or last.
+    """Return luma thumbnails of RGB pictures whose channels come first or last.
+
+    The result's shape is (pictures, ``CELLS``, ``CELLS``).
 
     ``scale`` is the (mean, standard deviation) of each channel by which values of 0 to 1 were normalised.
     """

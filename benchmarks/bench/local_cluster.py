@@ -56,7 +56,7 @@ class LocalCluster:
 
 @contextmanager
 def local_cluster(cpus: Sequence[int]) -> Iterator[LocalCluster]:
-    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; stop it at the end."""
+    """Yield a cluster of a head that runs no work and a node for each number in ``cpus``; stop it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="cfb-", dir="/tmp"))
     command, environment = module_command("local_cluster", *map(str, cpus))
     environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}

@@ -83,7 +83,7 @@ class Measurement:
 class _Seen:
     stat: ProcessStat
     dropped: bool
-    """Whether the parent of the process ignores SIGCHLD, so that the final use of the process is lost."""
+    """Whether the parent of the process ignores SIGCHLD; the final use of the process is then lost."""
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 class ProcessTree:
-    """Every process below ``root``, including zombies, except the processes ``without`` and their descendants.
+    """Every process below ``root``, including zombies, except those in ``without`` and their descendants.
 
     A process that is not a descendant cannot become one later, so it is examined only once.
     """

@@ -80,7 +80,7 @@ def _point(bench: Bench, run: Run, threads: int) -> RatePoint:
 
 
 def summarise(case: CodecCase, curves: dict[str, RateCurve]) -> dict[str, Any]:
-    """Return the curves as plain values, with codecfleet's place among them.
+    """Return the curves, and codecfleet's differences from FFmpeg's curves, as plain values.
 
     ``psnr_difference_db`` is at equal rate, averaged over the rates of both curves; ``at_default_db`` at the rate that
     codecfleet takes at the case's own quality, None if the peer's curve does not reach it. All are None if the points

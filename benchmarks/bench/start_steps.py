@@ -42,7 +42,7 @@ async def _worker() -> Mapping[str, float]:
 
 
 async def _again(source: str, output: str) -> Mapping[str, float]:
-    """Do a job twice on one fleet; time the second one, whose workers are up."""
+    """Run a job twice on one fleet; time the second run, whose workers are up."""
     spec = TranscodeSpec(source=source, output=output, overwrite=True)
     async with Fleet() as fleet:
         await (await fleet.transcode(spec))

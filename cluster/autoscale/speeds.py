@@ -61,7 +61,7 @@ class Speeds:
         return known[1]
 
     def with_encoder(self, demand: Demand, now_s: float) -> Demand:
-        """Return a demand with the cheapest encoder, unless the demand already has an encoder."""
+        """Choose the cheapest encoder for a demand, unless the demand already has an encoder."""
         return min(self.variants(demand), key=lambda each: self._frame_cost(each, now_s))
 
     def variants(self, demand: Demand) -> Iterator[Demand]:

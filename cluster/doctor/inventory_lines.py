@@ -36,7 +36,7 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
 
 
 def hosts_vgpus(gpu: DeviceReport) -> bool:
-    """Whether a GPU hosts vGPUs, so that its engines belong to guests."""
+    """Whether a GPU hosts vGPUs; its engines then belong to guests."""
     return gpu.virtualization == "host vgpu"
 
 

@@ -32,7 +32,7 @@ class LogAction(Enum):
     CLIENT_CAME = "client.came", INFO, "a driver has connected to the cluster"
     CLIENT_LEFT = "client.left", INFO, "a driver has disconnected"
     CLIENT_LOST = "client.lost", WARNING, "a driver no longer answers: its slots are released"
-    LEASE_GRANTED = "lease.granted", INFO, "a job that had no slot got its first"
+    LEASE_GRANTED = "lease.granted", INFO, "a job that had no slot got its first slot"
     LEASE_ENDED = "lease.ended", INFO, "a job lost its last slot"
     WORKER_UP = "worker.up", INFO, "a worker process is ready, or holds a GPU that must not be used"
     WORKER_ADOPTED = "worker.adopted", INFO, "a supervisor took over an earlier supervisor's worker"

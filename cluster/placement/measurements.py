@@ -24,7 +24,7 @@ def beside(processor: str, gpu: str) -> str:
 
 
 def core_fps_beside(rates: Rates, processor: str, speed: float, gpu: str, stage: Stage) -> float:
-    """Return the frames a second of one core beside a decoding GPU: as measured, otherwise the rate without a GPU."""
+    """Return one core's frames a second while a GPU decodes: as measured, otherwise the rate without a GPU."""
     return measured_core_fps(rates, beside(processor, gpu), stage) or software_fps(rates, processor, speed, stage)
 
 

@@ -33,8 +33,8 @@ Curve = tuple[tuple[int, float], ...]
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
-"""The largest pictures of SD, HD, Full HD and UHD, in pixels; within each range, about as many pixels a second are
-coded."""
+"""The largest pictures of SD, HD, Full HD and UHD, in pixels; within each of these ranges,
+an engine codes about the same number of pixels a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def start_rates() -> Rates:
 
 
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
-    """Return the rates with one more measurement, unless the measurement is empty.
+    """Return a copy of the rates that includes another measurement, unless the measurement is empty.
 
     The first measurement of a number of sessions counts fully, each later one by a third, so that one bad moment does
     not move work.

@@ -167,7 +167,7 @@ def _take(address: str | None) -> Connection:
 
 @cache
 def _others_imported_ray() -> bool:
-    """Return whether Ray was imported before this module first started it, so that Ray did not read our settings."""
+    """Return whether Ray was imported before this module first started it; Ray then did not read our settings."""
     return "ray" in sys.modules
 
 

@@ -1,4 +1,4 @@
-"""The shipment with which workers on other machines read the source of a job."""
+"""The shipment through which workers on other machines read a job's source."""
 
 from dataclasses import dataclass
 

@@ -11,7 +11,7 @@ from ..worker_names import NodeId
 PROBE_LIMIT_S = 150.0
 """How long the task may take, with the start of a process on a cold node and its imports."""
 OWN_LIMIT_S = 100.0
-"""How long the probes themselves may take."""
+"""How long the probes may take, without the start of their task."""
 
 
 def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the only argument of a Ray task
@@ -29,6 +29,6 @@ async def _probed(node: NodeId, *, fresh: bool) -> tuple[NodeReport, str | None]
 
 
 async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
-    """Return a node for the inventory, with the name ``called`` or else its Ray id."""
+    """Probe a node for the inventory; its name is ``called`` or, if that is None, its Ray id."""
     report, cuda_visible = await _probed(node, fresh=again)
     return node_of_report(report, node=called or node, cuda_visible=cuda_visible)

@@ -36,7 +36,7 @@ class PlannedFiles:
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
         """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if none is planned.
 
-        At most ``room`` more files can run beside those in flight; demand for more of them would start idle nodes.
+        At most ``room`` more files can run with those in flight; demand for more of them would start idle nodes.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

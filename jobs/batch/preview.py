@@ -222,7 +222,7 @@ class _DryRun:
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> SampleFile | None:
-        """Encode two seconds from the middle of an input, or note the error and return None."""
+        """Encode two seconds from the middle of an input, or record the error and return None."""
         try:
             await in_thread(folder.mkdir)
             spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))
@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note a failure that a run would also have; other failures, such as a worker's death, are ignored."""
+        """Record a failure that a run would also have; other failures, such as a worker's death, are ignored."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))

@@ -22,7 +22,7 @@ device while running alone, the rest of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
-segment's output is dropped, and the segment is decoded from further back. Nothing is merged, and no failure is retried.
+segment's output is dropped, and it is decoded from an earlier point. Nothing is merged, and no failure is retried.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,8 @@ WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment 
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more
 _IDLE_PART: Final = Fraction(1, 10)
-UNSOUND_MOVES = 3  #: How many times a damaged segment's entry moves back before the segment is merged
+#: How many times a damaged segment is decoded again from an earlier access point before it is merged
+UNSOUND_MOVES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Board:
         return attempt in self.segments[segment].in_flight
 
     def put(self, *segments: BoardSegment) -> "Board":
-        """Return the board with these segments replaced."""
+        """Return a copy of the board in which these segments replace those of the same numbers."""
         changed = list(self.segments)
         for segment in segments:
             state = changed[segment.number].state
@@ -235,7 +236,7 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
 
 
 def _acquitted(board: Board, culprit: BoardSegment) -> Board:
-    """Decode the other suspects in software, beside other work, now that the culprit is known."""
+    """Let the other suspects run in shared processes, decoded in software, now that the culprit is known."""
     for each in board.segments:
         if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
             board = board.put(replace(each, constraints=Constraints(software=board.software)))
@@ -250,7 +251,7 @@ def _cleared(board: Board, ended: BoardSegment) -> Board:
 
 
 def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:
-    """Compare both sides of a cut once both are encoded; if they differ, decode the right side from further back."""
+    """Compare both sides of a cut once both are encoded; if they differ, decode the right side again."""
     if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
         return board
     if right.is_void or (left.is_void and board.left_of(left) is None):
@@ -261,10 +262,9 @@ def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | N
 
 
 def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
-    """Decode a segment again from further back; with ``give_up``, merge it into its left neighbour."""
+    """Decode a segment again from an earlier access point; with ``give_up``, merge it into its left neighbour."""
     left = board.left_of(segment)
-    # A segment cannot merge into a joined neighbour, so its entry moves further back, if necessary to the track's
-    # start.
+    # A segment cannot merge into a joined neighbour, so it is decoded again, if necessary from the track's start.
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
@@ -337,7 +337,7 @@ def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Boa
 
 
 def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
-    """Return the board with ``run`` in flight over the segments ``part``."""
+    """Return a copy of the board on which ``run`` is in flight over the segments ``part``."""
     frames = sum(each.frames for each in part)
     first = replace(
         part[0],

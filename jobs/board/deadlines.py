@@ -16,11 +16,11 @@ from ...cluster.worker_names import NO_WORKER, StationId
 from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: The time between two samples of running work
-LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much, since this process was mostly not running
+LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much, because this process was suspended meanwhile
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
 GAIN = 1.5  #: A second run is worthwhile if the first run would take at least this many times as long
-SETTLED = 0.5  #: A run's own speed counts after this part of the usual time; before that, the run opens and seeks
+SETTLED = 0.5  #: A run's own speed counts only after this fraction of the usual time, since a run first opens and seeks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class Paces:
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run
 
     def begun(self, number: int, label: str, total: int) -> "Paces":
-        """Return the paces with new work."""
+        """Return a copy of these paces that also tracks a new piece of work."""
         return replace(self, running={**self.running, number: WorkPace(label, total)})
 
     def ended(self, number: int, *, delivered: bool, withdrawn: bool = False) -> "Paces":
-        """Return the paces without work that has ended; delivered work counts towards its station's speed."""
+        """Return a copy that no longer tracks ended work; delivered work counts towards its station's speed."""
         pace = self.running[number]
         rest = replace(self, running={other: each for other, each in self.running.items() if other != number})
         if withdrawn and self._gain(pace) > GAIN:

@@ -55,7 +55,7 @@ class Run:
 
     segment: int
     until: int  #: the last planned segment that the run covers
-    entry_moves: int  #: how many times the segment's access point has moved back
+    entry_moves: int  #: how many times decoding was moved to an earlier access point
     attempt: int
     constraints: Constraints = UNCONSTRAINED
     history: tuple[Attempt, ...] = ()  #: the failed attempts

@@ -33,9 +33,9 @@ from ...errors import (
 
 #: How many times work may fail in the same way; after device failures, software is one more attempt
 ATTEMPTS: Final = 3
-#: Work that software can decode is given up after this many failures as the only work in its process
+#: Work that software can decode is given up after it has failed this many times while alone in its process
 FAILURES_ALONE: Final = 2
-#: The number of silent worker deaths after which a segment is given up; a failing station is closed sooner
+#: A segment is given up after this many silent deaths of its workers; a failing station is closed sooner
 LOSSES: Final = 8
 MOVES: Final = 64  #: The number of announced node ends after which a segment is given up
 SHARED_LOSSES: Final = 2  #: After this many silent deaths of workers the work runs alone, because it may be the cause

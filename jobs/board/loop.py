@@ -51,16 +51,16 @@ class Capacity:
         await asyncio.Event().wait()
 
     async def waiting(self) -> None:
-        """Take note that nothing has run for another ``WAITING_S``.
+        """Record that nothing has run for another ``WAITING_S``.
 
         Raises CodecfleetError: nothing has run for too long.
         """
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Take note that a worker ran out of memory while ``running`` runs were in flight."""
+        """Record that a worker ran out of memory while ``running`` runs were in flight."""
 
     def release(self) -> None:
-        """Take note that the board is done."""
+        """Record that the board is done."""
 
 
 class WorkerWait:
@@ -87,7 +87,7 @@ class WorkerWait:
             raise FleetUnavailable(message, "See codecfleet status; --wait-seconds 0 waits forever.")
 
     async def run(self) -> None:
-        """Count until cancelled. Raises FleetUnavailable: the job has waited too long."""
+        """Count the time without a worker until cancelled. Raises FleetUnavailable: the job has waited too long."""
         while True:
             await asyncio.sleep(WAITING_S)
             await self.goes_on(WAITING_S)
@@ -240,7 +240,7 @@ class BoardLoop(Generic[ResultT]):
             self._start(doubled)
 
     def _doubled(self) -> tuple[Board, list[Run]]:
-        """Return the board with a second run of the latest segment, if there is room for one."""
+        """Start a second run of the latest segment if there is room; return the new board."""
         watch = self._watch
         if watch is None or not self._capacity.has_room(self.board):
             return self.board, []

@@ -53,10 +53,10 @@ class BoardSegment:
     until: int
     frames: int
     state: SegmentState = SegmentState.WAITING
-    entry_moves: int = 0  #: how many times the segment's access point moved back
-    #: whether the segment was decoded from the track's start, so that there is no access point further back
+    entry_moves: int = 0  #: how many times decoding was moved to an earlier access point
+    #: whether the segment was decoded from the track's start, the earliest point
     at_start: bool = False
-    #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
+    #: whether no source picture of the segment could be decoded; a neighbour must then supply pictures
     is_void: bool = False
     history: tuple[Attempt, ...] = ()  #: the failed attempts
     constraints: Constraints = UNCONSTRAINED  #: constraints of the next attempt
@@ -76,11 +76,11 @@ class BoardSegment:
         return replace(self, state=state)
 
     def started(self, state: SegmentState) -> "BoardSegment":
-        """Return the segment with one more run in flight, under its constraints."""
+        """Return the segment after another run has started under its constraints."""
         started = replace(self.to(state), runs=self.runs + 1, running_as=self.constraints)
         return replace(started, in_flight=self.in_flight | {self.runs + 1})
 
     def without(self, attempt: int) -> "BoardSegment":
-        """Return the segment with one run fewer: it waits, unless another run continues."""
+        """Return the segment after one of its runs has ended: it waits, unless another run continues."""
         left = self.in_flight - {attempt}
         return replace(self.to(SegmentState.RUNNING if left else SegmentState.WAITING), in_flight=left)

@@ -124,7 +124,7 @@ class Container:
     #: tags stored in boxes that every player knows; None if the container stores all tags in the same way
     tag_boxes: frozenset[str] | None = None
     spaced_tags: bool = True  #: whether names of tags may have spaces
-    any_timecode: bool = False  #: whether a timecode is stored as text, so that any rate is possible
+    any_timecode: bool = False  #: whether a timecode is stored as text, which allows any rate
     language: Callable[[str], str | None] = _nameless  #: returns the container's spelling of a language, or None
     language_tags: LanguageForm | None = None  #: how the container states language tags (BCP 47)
     dispositions: bool = False

@@ -23,7 +23,7 @@ from ..request.values import location
 from .clip_order import ClipOrder, FilmPart
 
 Sampler = Callable[..., Sequence[Sequence[int]]]
-_FILMS_KEPT: Final = 64  #: How many films keep their index; such a film is an idle object without a decoder
+_FILMS_KEPT: Final = 64  #: The most idle films that keep their index; idle films have no decoder
 _UNREADABLE: Final = (InputError, NoVideoTrack, Unsupported)
 _INHERITED: Final[list[object]] = []
 """Films that the parent opened before a fork: neither used nor closed here, since their threads are in the parent."""

@@ -181,7 +181,7 @@ class _Timing:
     times: list[Fraction]
     end: Fraction  #: the end of the last frame
     step: Fraction  #: the time from one frame of a clip to the next
-    count: int  #: how many times a clip has
+    count: int  #: the number of frames in a clip
 
     @classmethod
     def of(cls, times_s: Sequence[Seconds], end_s: Seconds | None, step_s: Seconds | None, count: int) -> Self:

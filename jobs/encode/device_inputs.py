@@ -258,7 +258,7 @@ def _named(planes: list[DeviceTensor]) -> str:
 
 
 def _in_bytes(tensor: DeviceTensor) -> DeviceTensor:
-    """Return a tensor with strides in bytes. PyNvVideoCodec's frames of 16-bit samples state strides in samples."""
+    """Return a tensor whose strides are in bytes; PyNvVideoCodec's 16-bit frames state them in samples."""
     tight = prod(tensor.shape[1:])
     in_samples = tensor.item_bytes > 1 and tensor.strides_bytes and tensor.strides_bytes[0] == tight
     return replace(tensor, strides_bytes=None) if in_samples and tensor.shape[0] > 1 else tensor

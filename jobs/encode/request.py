@@ -83,7 +83,9 @@ class EncodeOptions(PictureOptions, total=False):
 
 def _checked_ratio(value: Fraction) -> Fraction:
     if not is_ffmpeg_ratio(value):
-        raise ValueError(f"{value} needs numbers of more than 31 bits: 29.97 frames a second are Fraction(30000, 1001)")
+        raise ValueError(
+            f"{value} needs numbers of more than 31 bits: write 29.97 frames a second as Fraction(30000, 1001)"
+        )
     return value
 
 

@@ -22,7 +22,7 @@ from ..request.running import WaitOptions
 from .plan import BatchPiece, BatchPlan
 from .work import MadeBatches
 
-MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or are ready for the consumer
+MADE_BYTES: Final = 512 << 20  #: The largest total size of the pieces that are being made or are ready for the consumer
 #: Pieces per slot: enough that no slot idles while the consumer waits for the next piece in order
 AHEAD_PER_SLOT: Final = 2
 AHEAD_LEAST: Final = 16  #: This many pieces may be ahead even before the pool has granted slots

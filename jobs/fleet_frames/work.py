@@ -26,7 +26,7 @@ from ..frames.request import FrameRequest
 from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
-FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has an index but no decoder
+FILMS_KEPT: Final = 16  #: The most films that are kept, each with an index but without a decoder
 #: The size of the pictures decoded ahead for one piece; a large GPU decodes more ahead
 AHEAD_BYTES: Final = 256 << 20
 FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made

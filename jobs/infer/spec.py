@@ -106,6 +106,6 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         return output
 
     def resolved(self) -> Self:
-        """Return the request with absolute local paths, because workers may run in another folder."""
+        """Make local paths absolute, because workers may run in another folder; return the new request."""
         paths = {"source": self.source, "loadable": self.loadable, "output": self.output}
         return self.model_copy(update={name: absolute(path) for name, path in paths.items()})

@@ -40,7 +40,7 @@ class Owner:
 
     @classmethod
     def here(cls) -> Self:
-        """Return this process as an owner with a new token."""
+        """Make an owner, which has a new token, for this process."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return cls(socket.gethostname(), boot, os.getpid(), _began(os.getpid()), secrets.token_hex(8))
 

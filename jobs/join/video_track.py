@@ -157,7 +157,7 @@ class TrackFile:
             yield partial(language_changes, form=form)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
-        """Note where a track now ends: at the end of its last packet, without inaudible samples."""
+        """Record where a track now ends: at the end of its last packet, without inaudible samples."""
         end_s = ((packet.pts or 0) + (packet.duration or 0)) * Fraction(packet.time_base or 1)
         if packet.has_sidedata("skip_samples"):
             end_s -= Fraction(skipped_samples(packet)[1], structures(packet.stream)[1].sample_rate or 1)

@@ -154,7 +154,7 @@ def _packed_facts(segment: EncodedSegment) -> dict[str, Any]:
 
 
 def _facts_of(values: Mapping[str, Any]) -> EncodedSegment:
-    """Return the segment with an empty payload. Invalid values raise errors of many classes."""
+    """Return the segment, whose payload is left empty. Invalid values raise errors of many classes."""
     arrays: dict[str, Any] = {name: np.frombuffer(values[name], dtype=kind).copy() for name, kind in _ARRAYS.items()}
     if len({len(array) for array in arrays.values()}) != 1:
         raise ValueError("the arrays differ in length")

@@ -24,8 +24,8 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 SAMPLES: Final = 32  #: The approximate number of sampled pictures
 STRIDE: Final = 8  #: The step between sampled pictures, if several are sampled after one access point
-DARK: Final = 8  #: A line is black if its mean is at most this far above black, in steps of 8 bits
-SPECK: Final = 48  #: A line is not black if any sample is further above black than this, in steps of 8 bits
+DARK: Final = 8  #: A line is black if its mean exceeds black by at most this, on the 8-bit scale
+SPECK: Final = 48  #: A line is not black if any sample exceeds black by more than this, on the 8-bit scale
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -108,7 +108,7 @@ def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
 
 
 def _points(ranges: TrackRanges) -> list[tuple[int, int]]:
-    """Return (packet, time) of access points spread over the part; of the part's start if there are fewer than two."""
+    """Return (packet, time) of access points spread over the part; of the part's start if it has fewer than two."""
     index, first, last = ranges.index, ranges.segments[0], ranges.segments[-1]
     start = index.first_ticks if first.start_ticks is None else first.start_ticks
     end = index.end_ticks if last.end_ticks is None else last.end_ticks

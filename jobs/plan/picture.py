@@ -189,7 +189,7 @@ def _size(source: VideoFormat, spec: TranscodeSpec) -> Size:
         return source.width, source.height
     width, height = spec.scale
     if width is None:
-        # Keep the shape, but with an even width: nearly every player needs one for 4:2:0 chroma.
+        # Keep the shape, but make the width even: nearly every player needs an even width for 4:2:0 chroma.
         width = max(2, 2 * round(Fraction(source.width * height, source.height) / 2))
     return width, height
 

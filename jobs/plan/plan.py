@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def stretched_by_matrix(self) -> bool:
-        """Whether the display matrix includes the sample aspect ratio, so that the container must not state it."""
+        """Whether the display matrix includes the sample aspect ratio; the container must then not state it."""
         matrix, shape = self.extras.display_matrix, self.source_format.sample_aspect_ratio
         is_held = self.container.sample_shape is SampleShape.EXACT
         return is_held and matrix is not None and states_shape(matrix, shape)

@@ -76,7 +76,7 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     damaged_packets: int
     damaged_frames: int = 0  # pictures that the decoder reported as damaged, or that were only partly decoded
     damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 damaged pictures
-    entry_moves: int  # how many times the segment's access point moved back before the seam agreed
+    entry_moves: int  # how many times decoding was moved to an earlier access point before the seam agreed
     attempts: int
     failures: tuple[AttemptReport, ...] = ()  # in order
     restored: bool = False  # whether an earlier run of the job encoded the segment

@@ -332,7 +332,7 @@ def _shown(field: str, value: object) -> object:
 
 
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
-    """Return the error for an unknown key, with a suggestion that ``spell`` spells."""
+    """Return the error for an unknown key; ``spell`` spells the key that it suggests."""
     if key in KEYS:
         return UsageError(message, "Put options of the output into a preset or a spec file: docs/config.md.")
     near = name_for(key, known, {})

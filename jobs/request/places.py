@@ -32,7 +32,7 @@ class SentFiles:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variable to send. Raises UsageError: the files are too large."""
+        """The environment variable that carries the files. Raises UsageError: the files are too large."""
         if not self.specs and not self.presets:
             return {}
         text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})

@@ -100,7 +100,7 @@ class TranscodeSpec(JobOptions, _Files):
         ) -> None: ...
 
     def resolved(self) -> Self:
-        """Return the spec with absolute local paths, because workers may run in another folder."""
+        """Make local paths absolute, because workers may run in another folder; return the new spec."""
         work = None if self.work is None else absolute(self.work)
         places = {"source": absolute(self.source), "output": absolute(self.output), "work": work}
         return self.model_copy(update=places | self._beside())
@@ -145,6 +145,6 @@ class BatchSpec(BatchRules, JobOptions, _BatchFiles):
         ) -> None: ...
 
     def resolved(self) -> Self:
-        """Return the spec with absolute local paths."""
+        """Make local paths absolute; return the new spec."""
         places = {"output": absolute(self.output), "work": None if self.work is None else absolute(self.work)}
         return self.model_copy(update=places | self._beside())

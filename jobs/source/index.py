@@ -74,7 +74,7 @@ class TrackIndex:
 
     @cached_property
     def untimed(self) -> bool:
-        """Whether no packet has a PTS, so that pictures are counted."""
+        """Whether no packet has a PTS; pictures are then counted."""
         return not bool((self.pts != MISSING).any())
 
     @cached_property
@@ -234,7 +234,7 @@ class TrackIndex:
 
     @property
     def held_frames(self) -> int:
-        """How many pictures to hold for sorting, including the decoder's reordering; the maximum if times repeat."""
+        """How many pictures to hold for sorting, including those the decoder reorders; the maximum if times repeat."""
         if self._repeated_times.any():
             return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))

@@ -16,7 +16,7 @@ _LIMITED, _FULL = 1, 2
 
 
 def with_life(index: TrackIndex, life: PictureLife) -> TrackIndex:
-    """Return the index with the colours of the runs, and with sizes and shapes that the headers did not state."""
+    """Return a copy of the index that has the runs' colours, and the sizes and shapes that headers did not state."""
     sizes = dict(index.sizes)
     packets = [point.packet for point in index.access_points] if life.runs else []
     for begin, end, picture in _stretches(index, life):
@@ -40,7 +40,7 @@ def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, Sta
 
 
 def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
-    """Return ``life`` with complete colours for each run; ``first`` is the container's format of the first picture."""
+    """Return a copy of ``life`` in which every run's colours are complete; ``first`` is the container's format."""
     columns = {
         name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
         for name in UNSTATED

@@ -35,7 +35,7 @@ class Riders:
         self._spans: dict[str, _Span] = {}
 
     def ridden(self, index: TrackIndex) -> tuple[Rider, ...]:
-        """Return every kind found, in the order of appearance; ``index`` has the same packets."""
+        """Return every kind found, in the order of appearance; ``index`` is that of the packets seen."""
         found = [
             Rider(kind, *(_relative_s(index, packet) for packet in (span.first, span.last)))
             for kind, span in self._spans.items()

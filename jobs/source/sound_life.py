@@ -66,7 +66,7 @@ class SoundLives:
                     self._lives[stream.index] = _Life(stream, context)
 
     def follows(self, stream: "Stream") -> bool:
-        """Return whether this track's format can change, so that all its packets must be read."""
+        """Return whether this track's format can change; all its packets must then be read."""
         return stream.index in self._lives
 
     def see(self, packet: "Packet[Stream]") -> None:
@@ -81,7 +81,7 @@ class SoundLives:
         return () if life is None or len(life.formats) < _SEVERAL else tuple(life.formats)
 
     def described(self, source: "SourceDescription") -> "SourceDescription":
-        """Return the source's description with the formats found."""
+        """Return a copy of the source's description that includes the formats found."""
         tracks = (replace(track, formats=self.formats(track.index)) for track in source.tracks)
         return replace(source, tracks=tuple(tracks))
 
@@ -111,7 +111,7 @@ def in_part(
 
 
 def counted_from(formats: tuple[SoundFormat, ...], first_s: Fraction | None) -> tuple[SoundFormat, ...]:
-    """Return the formats with ``shown_s`` filled in; ``first_s`` is as in ``in_part``."""
+    """Return copies of the formats that have ``shown_s``; ``first_s`` is as in ``in_part``."""
     return tuple(replace(found, shown_s=None if first_s is None else found.start_s - first_s) for found in formats)
 
 

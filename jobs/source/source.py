@@ -122,7 +122,7 @@ class SourceReading:
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
-        """Return the reading of a part, with only the part's format and changes. Times count from the first picture."""
+        """Return a copy that has only the format and changes of a part. Times count from the first picture."""
         index = self.index
         if self.picture is None or not self.life.runs or (start_s is None and end_s is None):
             return self

@@ -62,7 +62,7 @@ def plan_shots(
     segment_s: Fraction | None,
     most_pictures: int,
 ) -> ShotList:
-    """Return the ranges with the pictures on screen at ``moments``, ascending ticks in [``start_s``, ``end_s``).
+    """Return the ranges that have the pictures on screen at ``moments``: ascending ticks in [``start_s``, ``end_s``).
 
     Neighbouring ranges are joined up to about ``segment_s`` (the usual length if None) and ``most_pictures`` stills.
     """
@@ -80,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return by how many steps decoding must start before a segment for correct pictures; None if that is too many."""
+    """Return how many steps before a segment decoding must start to give correct pictures; None if too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0

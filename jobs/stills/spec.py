@@ -130,5 +130,5 @@ class StillsSpec(JobRequest, WaitOptions, Reaching, MachineOptions, Segmenting, 
     ] = False
 
     def resolved(self) -> Self:
-        """Return the request with absolute local paths, because workers may run in another folder."""
+        """Make local paths absolute, because workers may run in another folder; return the new request."""
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

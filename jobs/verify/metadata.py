@@ -94,7 +94,7 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format, with the properties of ``frame`` that differ from those of the track's first picture."""
+    """Return a track's format, updated with the properties in which ``frame`` differs from the first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}

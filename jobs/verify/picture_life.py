@@ -163,7 +163,7 @@ class StatedPictures:
             self._note(name, pair.number)
 
     def _judge_fields(self, pair: _Pair) -> None:
-        """Note an interlaced picture that was scaled as if it were progressive."""
+        """Record an interlaced picture that was scaled as if it were progressive."""
         apart = _planes(self._conformed(pair.source, pair.output))
         structure = frame_structure(pair.source)
         flags = structure.flags

@@ -174,7 +174,7 @@ class PictureComparison:
             self._judge(list(self._held), place)
 
     def _judge(self, held: list[_Held], place: int) -> None:
-        """Note whether the output frame at ``place`` shows another source frame than it should."""
+        """Record whether the output frame at ``place`` shows another source frame than it should."""
         own, view = held[place], held[place].view
         source, output = own.source[view], own.output[view]
         near = [

@@ -1,4 +1,4 @@
-"""A DLA beside CUDA, with device memory, page-locked host memory, and streams that order copies, kernels and tasks."""
+"""A DLA used with CUDA: device memory, page-locked host memory, and streams that order copies, kernels and tasks."""
 
 import ctypes
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class HybridSession(DlaSession):
         self._memory: dict[int, MemoryChoice] = {}
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()  # streams with work that nothing has waited for yet
+        self._streams: set[int] = set()  # streams whose queued work may still be running
         self._foreign: set[int] = set()  # the members of ``_streams`` for which the session's own stream does not wait
         super().__init__(library, device, timing, host)
 

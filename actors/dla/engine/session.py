@@ -41,7 +41,7 @@ _TASK_LIMIT_MAX_S = 1000.0
 class DlaSession(Closing):
     """One cuDLA device handle: a loadable, its memory, and the tasks that run the loadable.
 
-    Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without CUDA. Tasks run
+    Open it with ``DlaHost.open``: a ``HybridSession`` with CUDA, or a ``StandaloneSession`` without CUDA. Tasks run
     in the order of their submission.
 
     Tasks are asynchronous: ``submit`` returns when they are queued, and their errors come from a later call, at the
@@ -182,7 +182,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory with which ``upload`` and ``download`` do not wait. Keep no view of it: ``close`` frees it."""
+        """Return host memory for copies that need not wait. Keep no view of the memory: ``close`` frees it."""
 
     def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""

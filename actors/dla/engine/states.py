@@ -5,9 +5,9 @@ from typing import Final
 
 
 class DlaMode(Enum):
-    """Whether a device handle works beside CUDA or without CUDA: ``cudlaMode``."""
+    """Whether a device handle works with CUDA or without CUDA: ``cudlaMode``."""
 
-    HYBRID = 0  #: beside CUDA: tasks go into CUDA streams
+    HYBRID = 0  #: with CUDA: tasks go into CUDA streams
     STANDALONE = 1  #: no CUDA: memory and fences come from NvSci
 
 

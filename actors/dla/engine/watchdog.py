@@ -25,7 +25,7 @@ class TimeLimits:
 
     @property
     def task_ms(self) -> int:
-        """``task_s`` in the form for cuDLA: whole milliseconds, at least 1."""
+        """``task_s`` in whole milliseconds, at least 1, as cuDLA requires."""
         return max(1, round(self.task_s * 1000))
 
 

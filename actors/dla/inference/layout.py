@@ -18,7 +18,7 @@ _REBUILD: Final = "Build the loadable with linear inputs and outputs, for exampl
 
 
 def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a tensor's memory with ``values`` and zero padding; ``Unsupported`` if the tensor's layout is unknown."""
+    """Fill a tensor's memory with ``values`` and zero padding; ``Unsupported`` if the tensor's layout is unknown."""
     memory = np.zeros(descriptor.size_bytes, dtype=np.uint8)
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape

@@ -39,7 +39,7 @@ class NamedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InferredSegment:
-    """The network's outputs for one segment, with an entry for each frame, in order of presentation."""
+    """The network's outputs for all frames of one segment, in order of presentation."""
 
     segment: int
     pts_ticks: NDArray[np.int64]  # ticks of the source
@@ -152,7 +152,7 @@ class _GpuInput:
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:
-        """Return the filler of tensors, opened for the first picture; after ``EngineUnfit``, software is tried."""
+        """Return the filler of tensors, which is opened for the first picture; may raise ``EngineUnfit``."""
         if self._opened is None:
             gpu = self._work.gpu().opened()
             self._network.check_context(gpu.cuda.context)

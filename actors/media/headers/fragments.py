@@ -30,7 +30,7 @@ class FilePart:
 
     @property
     def span_bytes(self) -> tuple[int, int] | None:
-        """The byte range that follows the skipped bytes; None if the range ends with the file."""
+        """The byte range after the skipped bytes; None if the range extends to the end of the file."""
         return None if self.end_bytes is None else (self.skipped_bytes[1], self.end_bytes)
 
     @property
@@ -49,7 +49,7 @@ class Fragments:
     mark: bytes
 
     def part(self, span_bytes: tuple[int, int], first: AccessPoint) -> FilePart | None:
-        """Return the part with the head and the packets of ``span_bytes``; None if that part is the whole file."""
+        """Return the part that has the head and the packets in ``span_bytes``; None if a part would save nothing."""
         starts = self.starts_bytes
         head = bisect_left(starts, self.head_bytes)
         if head == len(starts):

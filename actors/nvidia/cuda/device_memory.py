@@ -37,7 +37,7 @@ class PooledDeviceBuffer(PooledBuffer):
         self._users: dict[int, int] = {}
 
     def used_by(self, stream: int | None) -> None:
-        """Note that the stream with this handle reads the buffer; None is the default stream, -1 an unknown stream."""
+        """Record that the stream with this handle reads the buffer. None is the default stream, -1 any stream."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
             handle = UNKNOWN_STREAM  # the number means a different stream in each thread

@@ -58,7 +58,7 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def begin(self, stream: Stream, layers: int = 1) -> None:
-        """Begin to run the kernel with its current arguments, on ``layers`` grids of its size.
+        """Begin to run the kernel with its current arguments, on a grid ``layers`` deep.
 
         The kernel is done when the stream has finished.
         """

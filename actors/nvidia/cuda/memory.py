@@ -165,7 +165,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free the longest idle buffer, preferably not of the latest size; return whether there was one."""
+        """Free an idle buffer, if possible not of the size requested last; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:
@@ -233,7 +233,7 @@ class PinnedMemory(BufferPool):
         allocate, free = partial(cuda.pin, choice=self.choice), partial(cuda.unpin, choice=self.choice)
         super().__init__(allocate, free, idle_bytes, budget)
         self.shares = self.choice.shares and cuda.platform.integrated
-        """Whether the device may write where the processor reads, so that nothing need be copied."""
+        """Whether the device may write where the processor reads; nothing then needs to be copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
         """Return an uninitialised buffer; ``DeviceMemory`` if there is no room, ``DeviceError`` if locking fails."""

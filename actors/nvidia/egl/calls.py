@@ -84,7 +84,7 @@ class EglCuda:
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver; return its result.
 
-        If the call failed, raise the ``DeviceError`` of ``cuda_error``.
+        Raises the ``DeviceError`` that ``cuda_error`` makes from the code, if the call failed.
         """
         code, found = self.attempt(name, *arguments)
         if code:

@@ -1,1 +1,1 @@
-"""NVENC sessions, and their closed table of settings."""
+"""NVENC sessions, and the fixed set of settings that they accept."""

@@ -149,7 +149,7 @@ def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
 
 
 def _padded(data: bytes) -> "Packet[Stream]":
-    """Return a packet with the padding that libavcodec reads after its data; a packet made from ``bytes`` has none."""
+    """Return a packet followed by the padding that libavcodec reads; a packet made from ``bytes`` has none."""
     packet: Packet[Stream] = Packet(len(data))
     packet.update(data)
     return packet

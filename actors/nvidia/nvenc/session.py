@@ -77,7 +77,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             unstated = _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
             self.reorder_frames = reorder_depth(settings, self.extradata, unstated)
             self._rates = _initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
-        # For each picture's number: the pts, and the samples, which the package may copy at any time.
+        # The pts and samples of each picture, by its number; the package may copy the samples at any time.
         self._waiting: dict[int, tuple[int, object]] = {}
         self._taken = 0
 

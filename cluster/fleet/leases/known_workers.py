@@ -55,7 +55,7 @@ class KnownWorkers:
         self._numbers = itertools.count(1)
 
     def added_to(self, report: ClientReport) -> ClientReport:
-        """Return ``report`` with this client's findings about workers added."""
+        """Return a copy of ``report`` that includes this client's findings about workers."""
         proven = tuple(worker for worker in self._proven if worker in self._handles)
         return replace(report, proven=proven, written_off=dict(self._hung), faults=tuple(self._faults))
 
@@ -77,7 +77,7 @@ class KnownWorkers:
         return {}
 
     def prove(self, worker: WorkerId) -> None:
-        """Note that a worker has completed work."""
+        """Record that a worker has completed work."""
         self._proven.add(worker)
 
     def forget(self, worker: WorkerId) -> None:
@@ -86,15 +86,15 @@ class KnownWorkers:
         self._proven.discard(worker)
 
     def write_off(self, worker: WorkerId, reason: str) -> None:
-        """Note that work hangs in a worker; the supervisor then kills the worker."""
+        """Record that work hangs in a worker; the supervisor then kills the worker."""
         keep(self._hung, worker, value=reason)
 
     def leaves(self, worker: WorkerId) -> None:
-        """Note that the end of a worker's node was announced; Ray never withdraws an announcement."""
+        """Record that the end of a worker's node was announced; Ray never withdraws an announcement."""
         keep(self._leaving, worker, value=None)
 
     def ran_out_of_memory(self, worker: WorkerId) -> None:
-        """Note that a worker was killed because memory ran out."""
+        """Record that a worker was killed because memory ran out."""
         keep(self._out_of_memory, worker, value=True)
 
     def loss(self, lost: Lose) -> WorkerLost:
@@ -112,13 +112,13 @@ class KnownWorkers:
         return WorkerOutOfMemory(f"worker {worker} was OOM-killed while running", _AFTER_AN_OOM)
 
     def ended(self, work: Work[Any], worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Note a device fault if the failed work ran alone; refused sessions and lack of memory do not count."""
+        """Record a device fault if the failed work ran alone; refused sessions and lack of memory do not count."""
         error = outcome.error
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
             self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
 
     def doubted(self, doubt: Doubt) -> None:
-        """Note a job's complaint about a result."""
+        """Record a job's complaint about a result."""
         self._note(doubt, is_doubtful=not doubt.is_wrong)
 
     def _note(self, doubt: Doubt, *, is_doubtful: bool) -> None:

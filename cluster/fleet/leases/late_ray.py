@@ -49,7 +49,7 @@ class LateRay:
         return () if self._connection is None else self._connection.notes
 
     def bounded(self, demand: Demand) -> Demand:
-        """Return a demand, limited to software until a job has been long enough for GPUs."""
+        """Return a demand, limited to software until a job needs GPUs or is long enough to justify starting Ray."""
         self._is_wanted = self._is_wanted or self._wants_ray(demand)
         return self.followed(demand)
 

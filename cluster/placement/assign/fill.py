@@ -15,7 +15,7 @@ from .options import Catalogue, Options
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A demand while it receives sessions."""
+    """A demand, and the sessions that it has received so far."""
 
     demand: Demand
     wanted: int  # how many sessions the demand can use
@@ -23,7 +23,7 @@ class Claim:
     # The options for each choice of encoder kinds, the fastest first.
     choices: list[Options] = field(default_factory=list)
     options: Options = field(init=False)  # the chosen element of ``choices``, if any
-    limit: int = 0  # the most useful sessions: at most ``wanted``, without sessions that would open too late
+    limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
     share: float = 0.0  # of the fleet's engines
@@ -63,7 +63,7 @@ class Fill:
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each track's encoder kind: the kind with which the demand finishes soonest beside earlier claims."""
+        """Choose each track's encoder kind: the one that finishes soonest with the capacity left by earlier claims."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []

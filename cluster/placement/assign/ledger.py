@@ -30,7 +30,7 @@ class _Caps:
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """A node during a placement."""
+    """The capacity of a node, and its use so far in a placement."""
 
     node: Node
     index: int
@@ -61,7 +61,7 @@ class Host:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A device during a placement."""
+    """The capacity of a device, and its use so far in a placement."""
 
     device: Device
     host: Host
@@ -182,7 +182,7 @@ class Ledger:
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
-        """Return how fast one session runs beside all other sessions on the device and its host."""
+        """Return how fast one session runs while all other sessions on the device and its host run."""
         parts = [use.slowdown(site.loads[use.engine]) for use in recipe.engines]
         host = site.host
         if recipe.cores and host.cores is not None and host.cores_used:

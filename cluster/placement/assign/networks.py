@@ -1,4 +1,4 @@
-"""Places jobs that run networks by number of sessions only, because a network's speed is unknown before it runs."""
+"""Places the jobs that run networks. Only numbers of sessions count: a network's speed is unknown before it runs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def no_dla_for(demand: Demand, inventory: Inventory) -> str:
 
 @dataclass(slots=True)
 class _Claim:
-    """A job while it receives sessions. DLAs are given by index."""
+    """A job, and the sessions that it has received so far. DLAs are given by index."""
 
     demand: Demand
     asked: list[int]  # the DLAs that the job requests

@@ -24,7 +24,7 @@ class PlacementOption(NamedTuple):
 
     site: Site
     recipe: Recipe
-    rank: int  # 1 on nodes of last resort, else 0
+    rank: int  # 1 on nodes that are used only as a last resort, otherwise 0
     share: float  # the fraction of the fleet's engines that one session takes
 
 

@@ -21,7 +21,7 @@ class SiteClass:
     """Sites whose devices and hosts are equal, in the inventory's order."""
 
     refusal: str  # why the sites take no work; "" if they take work
-    rank: int  # 1 on nodes of last resort, else 0
+    rank: int  # 1 on nodes that are used only as a last resort, otherwise 0
     sites: list[Site] = field(default_factory=list)
 
 

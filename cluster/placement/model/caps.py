@@ -14,7 +14,7 @@ class LearntCap:
     sessions: int
     refused_at: int  # how many sessions were open at the last refusal
     retry_at_s: float
-    wait_s: float  # the wait before ``retry_at_s``, which doubles with each further refusal at the same number
+    wait_s: float  # the wait before ``retry_at_s``; it doubles if the retry is refused at the same number
 
 
 KnownCaps = Mapping[str, LearntCap]
@@ -55,7 +55,7 @@ def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
 
 
 def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
-    """Return the inventory with learnt caps in place of documented caps."""
+    """Return a copy of the inventory in which learnt caps replace documented caps."""
     if not caps:
         return inventory
     nodes = (

@@ -75,14 +75,14 @@ class Node:
 
     node: NodeId
     name: str
-    devices: tuple[Device, ...]  # the node's devices with its processor, but without its DLAs
+    devices: tuple[Device, ...]  # the node's devices, including its processor but not its DLAs
     # Accelerators for jobs that run networks. If an accelerator fails, the process that used it ends.
     dlas: tuple[Device, ...] = ()
     preemptible: bool = False
     memory_bytes: int | None = None
     speed: float = 1.0  # the speed of the node's cores, relative to the reference core
     system_encoder_sessions_max: int | None = None  # the most encoder sessions on all GPUs of the node together
-    shown: ShownGpus | None = None  # the node's GPUs with all their names, as shown to Ray; None if NVML was not asked
+    shown: ShownGpus | None = None  # all names of the node's GPUs, as Ray sees the GPUs; None if NVML was not asked
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
     pyav: str = ""  # PyAV's version, "" if unknown

@@ -51,7 +51,7 @@ class Policy(BaseModel):
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start. A job for which the GPU only decodes must save more time than this.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
-    # The largest weight of a job; the smallest weight is the inverse of it.
+    # The largest weight of a job; its inverse is the smallest weight.
     weight_most: Annotated[int, Field(ge=1)] = 100
 
 
@@ -61,7 +61,7 @@ def load_policy(path: str | Path) -> Policy:
 
 
 def with_policy(node: Node, policy: Policy) -> Node:
-    """Return a node with the policy's share for each vGPU; the unchanged node if the policy sets no share."""
+    """Give each of a node's vGPUs the policy's share; return the node unchanged if the policy sets no share."""
     if policy.vgpu_share == 0:
         return node
     devices = (
@@ -72,5 +72,5 @@ def with_policy(node: Node, policy: Policy) -> Node:
 
 
 def shared_by_policy(inventory: Inventory, policy: Policy) -> Inventory:
-    """Return an inventory with ``with_policy`` for every node."""
+    """Apply ``with_policy`` to every node of an inventory."""
     return Inventory(tuple(with_policy(node, policy) for node in inventory.nodes))

@@ -146,7 +146,7 @@ def why_unfit(library: CudaLibrary, host_driver: str) -> str:
 
 
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
-    """Return a compat library on the disk for this kernel driver with at least this CUDA version, or None."""
+    """Return a compat library on the disk that fits this kernel driver and has at least this CUDA version, or None."""
     fitting = (
         library
         for library in report.compat_libraries
@@ -184,7 +184,7 @@ def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Judge a Jetson's upgrade package by the result of cuInit, because its note lists no driver branches."""
+    """Judge a Jetson's upgrade package by the result of cuInit: its library's ELF note lists no driver branches."""
     rule, package = "a Jetson upgrade package names only its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")

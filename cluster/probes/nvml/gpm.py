@@ -40,7 +40,7 @@ class GpmMeasure:
 
     @property
     def needs_time(self) -> bool:
-        """Whether a sample was taken, so that time must pass before the second sample."""
+        """Whether any first sample was taken; if so, the caller must wait before it calls ``finish``."""
         return any(not isinstance(sample, Unavailable) for sample in self._first.values())
 
     def finish(

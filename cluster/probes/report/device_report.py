@@ -173,7 +173,7 @@ class DeviceReport:
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on, so that slices replace the GPU as devices."""
+        """Whether MIG is on; slices then replace the GPU as devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
 
     @property

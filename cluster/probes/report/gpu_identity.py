@@ -40,7 +40,7 @@ class NamedGpu:
     uuid: str = ""
     bus_id: str = ""
     is_guest: bool = False
-    is_cut: bool = False  # whether the GPU is in MIG mode, so that work runs on its slices
+    is_cut: bool = False  # whether the GPU is in MIG mode; work then runs on its slices
     slices: tuple[NamedSlice, ...] = ()
     trouble: str = ""  # why the GPU cannot be used; "" if it can be used
 

@@ -17,7 +17,7 @@ VM_ID_BYTES = 128  # NVML's limit for an id with the terminator; this module's b
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:
-    """Return the NVML library with safe versions of the vGPU functions for which buffers are wrong."""
+    """Wrap the NVML library: safe versions replace the vGPU functions for which the binding's buffers are wrong."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return nvml if find is None else _SafeVgpuCalls(nvml, find)
 

@@ -102,7 +102,7 @@ def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return ``hosts`` with the other GPUs to which each host's vGPUs could move; the maps' keys are GPU UUIDs."""
+    """Return copies of ``hosts`` that list the GPUs to which each host's vGPUs could move; keys are GPU UUIDs."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}

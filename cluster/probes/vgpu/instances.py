@@ -103,7 +103,7 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Return whether a vGPU could run on a GPU, by comparing metadata in NVML, or why metadata is missing."""
+    """Compare metadata in NVML; return whether a vGPU could run on a GPU or, if metadata is missing, why."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)

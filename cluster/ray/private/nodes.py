@@ -41,7 +41,7 @@ def drain_for(seconds: int) -> None:
         ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S = float(seconds)
         with suppress(Exception):  # internals may raise any error; the first deadline then stays
             handler: Any = signal.getsignal(signal.SIGTERM)
-            its = getclosurevars(handler).nonlocals  # the only way to the node of ``ray start``
+            its = getclosurevars(handler).nonlocals  # the only way to reach the node object of ``ray start``
             if its["sigterm_received"]:
                 getattr(its["self"], _DRAIN)()
 

@@ -278,7 +278,7 @@ class SupervisorRunner(SupervisorClient):
         return known
 
     def is_left(self, node: NodeId) -> bool:
-        """Return whether a node is leaving the cluster while another node stays."""
+        """Return whether Ray is draining this node but not all nodes."""
         return self._core.state.nodes.is_left(node)
 
     def status(self) -> Status:

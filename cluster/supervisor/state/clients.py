@@ -10,7 +10,7 @@ from .messages import ClientReport, Grants, JobReport
 
 DEPARTED_KEPT = 1024
 EXACT_BITS = 4
-"""Up to 15 remaining segments are counted exactly, more in steps of at most an eighth."""
+"""Up to 15 remaining segments are counted exactly; larger numbers are rounded down by less than an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def _held(said: JobReport | None) -> dict[WorkerId, int]:
 
 
 def _asked(said: JobReport | None) -> Demand | None:
-    """Return a demand with a rounded number of segments, so that not every finished segment causes a placement."""
+    """Round a demand's number of segments, so that not every finished segment causes a placement."""
     if said is None:
         return None
     count = len(said.demand.segments)

@@ -122,7 +122,7 @@ def next_condition(
 
 
 def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
-    """Return a poll with percentages of the device's own part of the engine, at most 100."""
+    """Convert a poll's percentages of the whole engine to percentages of the device's own part, at most 100."""
     if part >= 1:
         return seen
     ours = seen.ours
@@ -201,7 +201,7 @@ def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
 
 
 def with_hosted(device: Device, hosted: HostedVgpu) -> Device:
-    """Return a vGPU with the share and licence that the vGPU's host reports."""
+    """Return a copy of a vGPU that has the share and licence reported by its host."""
     if known(hosted.licensed, otherwise=True) is False:
         device = replace(device, fps_max=UNLICENSED_FPS)
     return device if hosted.share is None else replace(device, share=hosted.share, share_unknown="")

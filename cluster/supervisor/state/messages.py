@@ -91,7 +91,7 @@ class RayNode:
 
     @property
     def knows_its_gpus(self) -> bool:
-        """Whether the tables list all the node's GPUs, so that no probe is needed."""
+        """Whether the tables list all the node's GPUs; no probe is then needed."""
         return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:

@@ -155,7 +155,7 @@ class NodeBook:
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
-        """Return the order for another probe, and note that this probe is under way.
+        """Return the order for another probe, and record that this probe is under way.
 
         ``from_scratch`` bypasses caches; otherwise each GPU only decodes one frame, and no NVENC session opens.
         """
@@ -284,7 +284,7 @@ class Nodes:
         return found[0] if len(found) == 1 else None
 
     def is_left(self, node: NodeId) -> bool:
-        """Return whether Ray drains a node while another node stays."""
+        """Return whether Ray is draining this node but not all nodes."""
         leaving = {book.ray.node for book in self if book.ray.draining}
         return node in leaving and len(leaving) < len(self)
 

@@ -129,7 +129,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault; drop old faults, and other faults of the same file and kind."""
+    """Add a fault to the record; drop old faults, and other faults of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
@@ -139,7 +139,7 @@ def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
 
 
 def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more doubt; for a while after a trial cleared the device, doubts do not count."""
+    """Add a doubt to the record; for a while after a trial cleared the device, doubts do not count."""
     if record.tried_s is not None and doubt.at_s - record.tried_s < FAULT_KEPT_S:
         return record
     kept = tuple(each for each in record.doubts if doubt.at_s - each.at_s < FAULT_KEPT_S and each.file != doubt.file)

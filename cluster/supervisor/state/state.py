@@ -113,7 +113,7 @@ class Scaling:
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether nodes are requested or ending, so that the supervisor must stay."""
+        """Whether nodes are requested or ending; the supervisor must then stay."""
         return bool(self.sent and (self.sent.ended or any(each.count for each in self.sent.wanted)))
 
 
@@ -139,7 +139,7 @@ class SupervisorState:
     granted: int  # the number of the newest grants
     event: int = 0  # the number of the current or last event, counted from 1
     is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
-    is_urgent: bool = False  # the change cannot wait: a job came, or a node left
+    is_urgent: bool = False  # the change cannot wait, because a job came or a node left
     placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices

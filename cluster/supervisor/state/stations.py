@@ -180,7 +180,7 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 
 def unseen_station(station: StationId) -> Station | None:
-    """Return the DLA or slice station with this name; the worker may be found before the node is probed."""
+    """Make the station of this name without a probe of its node; None unless it serves a DLA or a slice."""
     if station.kind.runs_networks:
         return Station(station, SESSIONS_PER_DLA)
     return Station(station, GPU_SLOTS) if station.part else None

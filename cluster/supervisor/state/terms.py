@@ -40,7 +40,7 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after a reading of the newest term; cut off after ``limit_s`` of failed readings (None)."""
+    """Return the tenure after a reading of the newest term, None if it failed; cut off if all fail for ``limit_s``."""
     if tenure.is_over:
         return tenure
     if newest is None:

@@ -21,7 +21,7 @@ EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450  # the most speeds kept: one every 2 s, for ``KEPT_S``
 GONE_MAX: Final = 24  # the most lost stations in an answer, besides the requested stations
 SLACK_S: Final = 0.02
-"""How long before the end of its predecessor work may seem to begin, because heartbeats take time."""
+"""By how much a work item may seem to begin before its predecessor ends, because heartbeats take time."""
 RUNNING: Final = "running"
 LOST: Final = "lost"  # the item ended with its process, or is missing from the process's next heartbeat
 
@@ -94,7 +94,7 @@ class WorkHistory:
         self._speeds: deque[tuple[float, float]] = deque(maxlen=SPEEDS_MAX)
 
     def note(self, worker: WorkerId, pieces: Iterable[ReportedPiece], now_s: float) -> None:
-        """Note a worker's work items; the items' times are relative to the heartbeat."""
+        """Record a worker's work items; the items' times are relative to the heartbeat."""
         station = self._of(worker, now_s)
         reported = sorted(pieces, key=lambda piece: piece[3])
         station.lose({run for run, *_ in reported})
@@ -119,7 +119,7 @@ class WorkHistory:
         return found
 
     def look(self, fps: float, now_s: float) -> None:
-        """Note the total speed of all workers, and forget stations without a heartbeat for ``KEPT_S``."""
+        """Record the total speed of all workers, and forget stations that have sent no heartbeat for ``KEPT_S``."""
         self._speeds.append((now_s, fps))
         for name in [name for name, station in self._stations.items() if station.beat_s < now_s - KEPT_S]:
             del self._stations[name]

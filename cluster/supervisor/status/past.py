@@ -94,7 +94,7 @@ def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
 
 
 def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return the speeds with only the first of the final zeros, so that an idle fleet stores nothing new."""
+    """Drop all final zeros but the first, so that an idle fleet stores nothing new."""
     last = max((number for number, (_, fps) in enumerate(speeds) if fps), default=-2)
     return speeds[: last + 2]
 

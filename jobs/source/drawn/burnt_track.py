@@ -209,7 +209,7 @@ def _pack(showing: Showing) -> PackedShowing:
 
 
 def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
-    """Return the subtitles with their times: each lasts until its own end or the next start.
+    """Return the subtitles and their times: each lasts until its own end or the next start.
 
     If several subtitles have the same start, the last one counts.
     """

@@ -55,7 +55,7 @@ class StatedTrack:
     kind: StatedKind
     language_tag: str = ""  # the track's language by BCP 47; "" if it is not stated
     crop: StatedCrop = field(default_factory=StatedCrop)
-    alpha: bool = False  # whether blocks have an alpha plane beside the picture
+    alpha: bool = False  # whether blocks have an alpha plane in addition to the picture
     top_field_first: bool | None = None  # None if the field order is not stated, or if pictures are progressive
     timecode_rate: Fraction | None = None  # the frame rate of a timecode track
     spread: Spread | None = None  # None for a track without samples
