@@ -64,7 +64,7 @@ def _samples(figures: QueueFigures, usage: list[UsageRow]) -> Iterator[MetricSam
 
 
 def _of_tenant(row: UsageRow) -> Iterator[MetricSample]:
-    tenant = one_line(row.tenant)[:NAME_MAX]
+    tenant = one_line(row.tenant).encode("ascii", "backslashreplace").decode()[:NAME_MAX]  # Ray takes only ASCII
     yield MetricSample(table.TENANT_COST, row.cost, (tenant,))
     uses = {TenantUseOf.SLOTS: row.run_s, TenantUseOf.CORES: row.core_s, TenantUseOf.GPUS: row.gpu_s}
     for use, used_s in uses.items():
