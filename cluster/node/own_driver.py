@@ -82,7 +82,7 @@ class OwnDriver:
             self._process.kill_group()
 
     def reaped(self, process: int, status: int) -> None:
-        """Note the exit status of a child process that another waiter received."""
+        """Record the exit status of a child process that another waiter received."""
         if self._process is not None and self._process.pid == process:
             self._process.reaped(status)
 

@@ -185,7 +185,7 @@ class JobStore(ABC):
         return DriverOrder.CANCEL if job.is_cancelling else DriverOrder.KEEP
 
     def end(self, claim: JobClaim, end: RunEnd) -> QueuedJob | None:
-        """Note the end of an attempt, and return its job; None if the claim no longer holds."""
+        """Record the end of an attempt, and return its job; None if the claim no longer holds."""
         with self._current() as at:
             job = _held(at, claim)
             return None if job is None else _run_over(at, job, ended(job, end, at.now_s), at.now_s, end.used)

@@ -61,7 +61,7 @@ class FrameQueue:
                 window.notify()
 
     def finish(self, tally: SegmentTally) -> None:
-        """Note that all frames were added, and count the damage. Raises Superseded: the frames are no longer wanted."""
+        """Record that all frames were added, and count the damage. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             self.is_hidden = False
@@ -69,13 +69,13 @@ class FrameQueue:
             self._window.notify()
 
     def fail(self, error: BaseException) -> None:
-        """Note why no more frames follow. The error is raised once the frames before it are taken."""
+        """Record why no more frames follow. The error is raised once the frames before it are taken."""
         with self._window.changed:
             self.error = error
             self._window.notify()
 
     def move(self) -> None:
-        """Note that the segment is decoded from further back."""
+        """Record that the segment is decoded again from an earlier entry."""
         with self._window.changed:
             self._window.report.entry_moves += 1
 
