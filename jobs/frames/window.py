@@ -61,7 +61,7 @@ class FrameQueue:
                 window.notify()
 
     def finish(self, tally: SegmentTally) -> None:
-        """Record that all frames are added, and count the damage. Raises Superseded: the frames are no longer wanted."""
+        """Record that all frames are added, and count the damage. Raises Superseded: the frames are not wanted."""
         with self._window.changed:
             self.check()
             self.is_hidden = False
