@@ -1,0 +1,142 @@
+"""The faults of a rehearsal, one after the other, each in the middle of a job; and what each has cost."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from codecfleet import QueuedJob
+from tests.integration.test_queue import until
+
+from .cluster import HEAD, NODES, SPOT, Cluster
+from .watch import Watch
+
+SLOTS: Final = len(NODES)
+"""Segments that the cluster encodes at the same time, one on each node: so many may be in flight at a fault."""
+DOWN_S: Final = 3.0
+NOTICE_S: Final = 30
+FOUND_S: Final = 180.0
+"""How long it may take until a job is in its middle."""
+ENDED_S: Final = 120.0
+"""How long a node that is to end may take."""
+
+
+class Fault(StrEnum):
+    """A fault."""
+
+    NODE_KILLED = "a node SIGKILL, with a job's driver"
+    SUPERVISOR_KILLED = "supervisor SIGKILL"
+    HEAD_KILLED = "head SIGKILL, started again"
+    DATABASE_STOPPED = "PostgreSQL stopped at once, started again after 3 s"
+    SPOT_NOTICE = "spot notice of 30 s to a node"
+    NODE_DRAINED = "a node SIGTERM"
+
+
+_OF_A_NODE: Final = {Fault.NODE_KILLED: NODES, Fault.SPOT_NOTICE: (SPOT,), Fault.NODE_DRAINED: NODES}
+"""The nodes that a fault may strike: one that runs the driver of a job in its middle."""
+
+
+@dataclass
+class Struck:
+    """A fault that was carried out; times are those of the watch."""
+
+    fault: Fault
+    victims: list[QueuedJob]
+    at_s: float = 0.0
+    back_s: float = 0.0  #: when what had failed was there again
+    redone_before: int = 0
+    redone: int = 0
+    first_s: float | None = None  #: after this long one of the victims got another segment, or was done
+    all_s: float | None = None  #: after this long each of them had
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "fault": self.fault.value,
+            "at_s": round(self.at_s, 1),
+            "victims": len(self.victims),
+            "back_after_s": round(self.back_s - self.at_s, 1),
+            "first_progress_after_s": self.first_s,
+            "all_progress_after_s": self.all_s,
+            "redone": self.redone,
+            "redone_allowed": SLOTS,
+        }
+
+
+@dataclass
+class Faults:
+    """Carries out each fault once, spread over the jobs."""
+
+    cluster: Cluster
+    watch: Watch
+    faults: Sequence[Fault] = tuple(Fault)
+    struck: list[Struck] = field(default_factory=list)
+
+    async def run(self, jobs: int) -> None:
+        """Carry them out while ``jobs`` end, the next one when what had failed is there again."""
+        for number, fault in enumerate(self.faults):
+            after = number * jobs * 3 // (4 * len(self.faults))
+            await until(lambda after=after: self.watch.over >= after, 3600)  # type: ignore[misc]
+            victims = await self._victims(fault)
+            struck = Struck(fault, victims, redone_before=await self.watch.redone())
+            struck.at_s = self.watch.now_s
+            self.struck.append(struck)
+            await self._strike(fault, victims[0])
+            struck.back_s = self.watch.now_s
+            print(f"{struck.at_s:6.0f} s: {fault}; there again at {struck.back_s:.0f} s", flush=True)
+
+    async def _victims(self, fault: Fault) -> list[QueuedJob]:
+        """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes."""
+        async with asyncio.timeout(FOUND_S):
+            while True:
+                for job in self.watch.in_the_middle():
+                    nodes = _OF_A_NODE.get(fault)
+                    if nodes is None:
+                        others = [other for other in self.watch.running() if other.job_id != job.job_id]
+                        return [job, *others]
+                    if self.cluster.runs(job) in nodes:
+                        return [job]
+                await asyncio.sleep(0.05)
+
+    async def _strike(self, fault: Fault, victim: QueuedJob) -> None:
+        cluster, server = self.cluster, self.cluster.server
+        match fault:
+            case Fault.NODE_KILLED:
+                node = cluster.runs(victim)
+                cluster.kill(node)
+                await cluster.start(node)
+            case Fault.SUPERVISOR_KILLED:
+                cluster.kill_supervisor()
+            case Fault.HEAD_KILLED:
+                cluster.kill(HEAD)
+                await cluster.start(HEAD)
+            case Fault.DATABASE_STOPPED:
+                await asyncio.to_thread(server.stop)
+                await asyncio.sleep(DOWN_S)
+                await asyncio.to_thread(server.start)
+            case Fault.SPOT_NOTICE:
+                cluster.order_cloud(f"announce {NOTICE_S}")
+                await self._end(SPOT)
+                cluster.order_cloud("withdraw")
+                await cluster.start(SPOT)
+            case Fault.NODE_DRAINED:
+                node = cluster.runs(victim)
+                cluster.programs[node].send_signal(signal.SIGTERM)
+                await self._end(node)
+                await cluster.start(node)
+
+    async def _end(self, node: str) -> None:
+        program = self.cluster.programs.pop(node)
+        code = await asyncio.to_thread(program.wait, ENDED_S)
+        assert code == 0, (node, code, self.cluster.log(node).read_text())
+
+    async def count(self) -> None:
+        """Note what each fault has cost, once all jobs are over."""
+        counts = [each.redone_before for each in self.struck[1:]] + [await self.watch.redone()]
+        for struck, redone in zip(self.struck, counts, strict=True):
+            struck.redone = redone - struck.redone_before
+            moved = [self.watch.moved_s(job, struck.at_s) for job in struck.victims]
+            times = [round(at_s - struck.at_s, 1) for at_s in moved if at_s is not None]
+            struck.first_s = min(times, default=None)
+            struck.all_s = max(times) if len(times) == len(moved) else None
