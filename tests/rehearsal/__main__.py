@@ -23,7 +23,7 @@ def main() -> int:
         return 2
     for name in [name for name in os.environ if name.startswith("CODECFLEET_")]:
         del os.environ[name]
-    result = rehearse(Plan(asked.jobs, asked.media))
+    result = rehearse(Plan(asked.jobs, asked.media, asked.logs), lambda line: print(line, flush=True))
     machine = f"{platform.platform()}, {os.cpu_count()} cores"
     result |= {"machine": machine, "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     if asked.output is not None:
@@ -40,6 +40,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=200, metavar="N", help="transcode jobs (default: %(default)s)")
     parser.add_argument("--media", type=Path, metavar="FOLDER", help="films to encode; default: small clips")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result here, as JSON")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="copy the nodes' logs into this folder")
     return parser.parse_args()
 
 

@@ -97,7 +97,7 @@ class Tenants:
     def _look_at_shares(self, longest_s: float) -> None:
         """Compare the tenants' use at the last moment when both had jobs queued.
 
-        A driver takes the tenant that is behind. So the use by share differs by what each slot's last job took, at most.
+        A driver takes the tenant that is behind. So the use by share differs by what the last job of each slot took.
         """
         until_s, used_s = self._watch.fair
         by_share = [used_s.get(tenant, 0.0) / share for tenant, share in SHARES.items()]

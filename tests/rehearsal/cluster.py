@@ -35,6 +35,8 @@ NETWORK = (
     f"exec {sys.executable} -m tests.metadata_server {METADATA} 80",
 )
 SUPERVISOR = "SupervisorActor"
+CONTAINED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""Runs the head apart from the nodes' processes: `ray start --head` refuses if one of them names its address."""
 
 
 def obstacle() -> str:
@@ -76,12 +78,15 @@ class Cluster:
         words = ["node", "start", "--block", "--ip", address, *place, *drives, *asks, "--temp-dir", folder, *SMALL]
         around = self.here.env | (self._state() if address == HEAD else {})
         self.starts[address] += 1
-        with self.log(address).open("w") as said:
-            program = psutil.Popen([*self.here.prefix, *PROGRAM, *words], env=around, stderr=said)
+        with self.log(address).open("w") as log:
+            prefix = (*self.here.prefix, *(CONTAINED if address == HEAD else ()))
+            program = psutil.Popen([*prefix, *PROGRAM, *words], env=around, stderr=log)
         self.programs[address] = program
-        await until(lambda: "the node is up" in self.log(address).read_text() or not program.is_running(), UP_S)
-        if address != HEAD:
-            await until(lambda: "jobs at once" in self.log(address).read_text(), UP_S)
+        sign = "the node is up" if address == HEAD else "jobs at once"
+        with suppress(TimeoutError):
+            await until(lambda: program.poll() is not None or sign in self.log(address).read_text(), UP_S)
+        said = self.log(address).read_text()
+        assert sign in said, f"the node {address} did not start: {said}"
 
     def _state(self) -> dict[str, str]:
         folder = self.here.folder / "state"
@@ -102,6 +107,12 @@ class Cluster:
                 each.kill()
         program.wait()
         assert gone(family)
+
+    def terminate(self, address: str) -> psutil.Popen:
+        """Send a node SIGTERM, and return its program, which will end."""
+        program = self.programs.pop(address)
+        (program.children()[0] if address == HEAD else program).terminate()
+        return program
 
     def kill_supervisor(self) -> None:
         """Kill the supervisor, wherever it runs."""

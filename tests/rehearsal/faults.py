@@ -1,11 +1,12 @@
 """The faults of a rehearsal, one after the other, each in the middle of a job; and what each has cost."""
 
 import asyncio
-import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
+
+import psutil
 
 from codecfleet import QueuedJob
 from tests.integration.test_queue import until
@@ -70,6 +71,7 @@ class Faults:
 
     cluster: Cluster
     watch: Watch
+    say: Callable[[str], object] = str
     faults: Sequence[Fault] = tuple(Fault)
     struck: list[Struck] = field(default_factory=list)
 
@@ -84,7 +86,7 @@ class Faults:
             self.struck.append(struck)
             await self._strike(fault, victims[0])
             struck.back_s = self.watch.now_s
-            print(f"{struck.at_s:6.0f} s: {fault}; there again at {struck.back_s:.0f} s", flush=True)
+            self.say(f"{struck.at_s:6.0f} s: {fault}; there again at {struck.back_s:.0f} s")
 
     async def _victims(self, fault: Fault) -> list[QueuedJob]:
         """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes."""
@@ -117,17 +119,15 @@ class Faults:
                 await asyncio.to_thread(server.start)
             case Fault.SPOT_NOTICE:
                 cluster.order_cloud(f"announce {NOTICE_S}")
-                await self._end(SPOT)
+                await self._end(SPOT, cluster.programs.pop(SPOT))
                 cluster.order_cloud("withdraw")
                 await cluster.start(SPOT)
             case Fault.NODE_DRAINED:
                 node = cluster.runs(victim)
-                cluster.programs[node].send_signal(signal.SIGTERM)
-                await self._end(node)
+                await self._end(node, cluster.terminate(node))
                 await cluster.start(node)
 
-    async def _end(self, node: str) -> None:
-        program = self.cluster.programs.pop(node)
+    async def _end(self, node: str, program: psutil.Popen) -> None:
         code = await asyncio.to_thread(program.wait, ENDED_S)
         assert code == 0, (node, code, self.cluster.log(node).read_text())
 

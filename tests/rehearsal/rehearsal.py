@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,20 +26,30 @@ GONE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to rehearse: the number of transcode jobs, and a folder of films; None for small clips."""
+    """What to rehearse."""
 
-    jobs: int
-    media: Path | None = None
+    jobs: int  #: transcode jobs
+    media: Path | None = None  #: a folder of films; None for small clips
+    logs: Path | None = None  #: a folder for the nodes' logs
 
 
-def rehearse(plan: Plan) -> dict[str, Any]:
-    """Run a rehearsal; return its result, whose ``problems`` is empty if everything was as promised."""
+def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
+    """Run a rehearsal; return its result, whose ``problems`` is empty if everything was as promised.
+
+    ``say`` is called with a line for each step.
+    """
     began_s = time.monotonic()
     with cluster(keeps=True, XDG_STATE_HOME="/dev/null", XDG_CONFIG_HOME="/dev/null") as found:
         temporary = found.here.folder / "tmp"
         temporary.mkdir()
         found.here.variables["TMPDIR"] = str(temporary)
-        result = asyncio.run(_Rehearsal(plan, found, temporary).run())
+        try:
+            result = asyncio.run(_Rehearsal(plan, found, temporary, say).run())
+        finally:
+            if plan.logs is not None:
+                plan.logs.mkdir(parents=True, exist_ok=True)
+                for path in [*found.here.folder.glob("*.log"), *found.here.folder.glob("jobs.txt")]:
+                    shutil.copy(path, plan.logs)
     return {
         "jobs": plan.jobs,
         "media": str(plan.media or "made"),
@@ -48,7 +59,8 @@ def rehearse(plan: Plan) -> dict[str, Any]:
 
 
 class _Rehearsal:
-    def __init__(self, plan: Plan, found: Cluster, temporary: Path) -> None:
+    def __init__(self, plan: Plan, found: Cluster, temporary: Path, say: Callable[[str], object]) -> None:
+        self._say = say
         self._plan = plan
         self._cluster = found
         self._temporary = temporary
@@ -56,13 +68,16 @@ class _Rehearsal:
 
     async def run(self) -> dict[str, Any]:
         wanted = self._work()
+        self._say("each distinct job has run alone")
         for address in (HEAD, *NODES):
             await self._cluster.start(address)
+        self._say("the cluster is up")
         tokens = self._tokens()
         async with Queue(self._cluster.queue) as queue:
             watch = Watch(queue, self._outputs)
             self._submit(wanted, tokens)
-            faults = Faults(self._cluster, watch)
+            self._say(f"{len(wanted)} jobs are submitted")
+            faults = Faults(self._cluster, watch, self._say)
             async with asyncio.timeout(DONE_S), asyncio.TaskGroup() as group:
                 group.create_task(watch.run())
                 group.create_task(faults.run(len(wanted)))
@@ -82,7 +97,7 @@ class _Rehearsal:
 
     def _work(self) -> list[Wanted]:
         folder = self._cluster.here.folder
-        films = make_clips(folder / "films") if self._plan.media is None else _films(self._plan.media)
+        films = make_clips(folder / "films", self._plan.jobs) if self._plan.media is None else _films(self._plan.media)
         ended = endings(self._cluster.here, films)
         self._outputs.mkdir()
         jobs = [*transcodes(films, ended, self._outputs, self._plan.jobs)]
@@ -113,8 +128,7 @@ class _Rehearsal:
         """End the cluster by SIGTERM, the head last; return what is wrong with its end."""
         problems = []
         for address in (*NODES, HEAD):
-            program = self._cluster.programs.pop(address)
-            program.terminate()
+            program = self._cluster.terminate(address)
             if code := await asyncio.to_thread(program.wait, 120):
                 problems.append(f"the node {address} ended with {code}")
         try:

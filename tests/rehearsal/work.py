@@ -19,8 +19,9 @@ OPTIONS: Final = (("--preset", "5", "--scale", "640x352"), ("--codec", "hevc", "
 _EACH: Final = ("--segment-seconds", "0.96", "--device", "cpu", "--json")
 _SEGMENT_FRAMES: Final = 24
 _SEGMENTS: Final = {"long": 12, "short": 2, "brief": 3}
-_ORDER: Final = ("long", *("short", "brief") * 3)
-"""One clip in seven is long enough for a fault in its middle."""
+_LONG_EACH: Final = 7
+"""One clip in seven is long enough for a fault in its middle, or more if there are few jobs."""
+_JOBS_EACH: Final = 20
 _REFUSED_EVERY: Final = 20
 NOBODY: Final = "http://127.0.0.1:9/film.mp4"
 """A source that no server has: the job fails, another try may help, so the job is parked in the end."""
@@ -41,13 +42,14 @@ class Wanted:
     error: str = ""
 
 
-def make_clips(folder: Path) -> list[Path]:
-    """Make clips in the order in which jobs take them; the last one is no film."""
+def make_clips(folder: Path, jobs: int) -> list[Path]:
+    """Make clips in the order in which that many jobs take them; the last one is no film."""
     folder.mkdir()
     made = {name: _make(folder / f"{name}.mp4", segments) for name, segments in _SEGMENTS.items()}
     refused = folder / "refused.mp4"
     refused.write_bytes(hashlib.shake_256(b"no film").digest(20_000))
-    return [*(made[name] for name in _ORDER), refused]
+    small = [made["short"], made["brief"]] * _LONG_EACH
+    return [made["long"], *small[: min(_LONG_EACH - 1, jobs // _JOBS_EACH)], refused]
 
 
 def _make(path: Path, segments: int) -> Path:
@@ -83,7 +85,7 @@ def transcodes(
     good = [film for film in films if film not in refused]
     taken = {tenant: count() for tenant in SHARES}
     for number in range(jobs):
-        tenant = "news" if number % 3 == 2 else "films"  # noqa: PLR2004
+        tenant = "news" if number % 3 == 2 else "films"
         turn = next(taken[tenant])
         among = refused if refused and number % _REFUSED_EVERY == 1 else good
         film, options = among[turn % len(among)], turn // len(among) % len(OPTIONS)
