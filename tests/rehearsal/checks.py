@@ -10,7 +10,7 @@ from codecfleet import Queue, QueuedJob
 from codecfleet.cluster.queue.tenants import Prices
 from codecfleet.cluster.queue.values import Usage
 
-from .faults import SLOTS, Struck
+from .faults import AT_ONCE, SLOTS, Struck
 from .watch import Watch
 from .work import SHARES, Wanted, sha256
 
@@ -50,14 +50,18 @@ def wrong_costs(struck: Sequence[Struck]) -> Iterator[str]:
             yield f"{each.fault}: a job made no progress afterwards"
 
 
-def left_files(folder: Path, wanted: Sequence[Wanted], temporary: Path) -> Iterator[str]:
-    """Yield the files that are no output, below the folder of the outputs and the temporary folder."""
+def left_files(folder: Path, wanted: Sequence[Wanted], temporary: Path, killed: int) -> Iterator[str]:
+    """Yield the files that are no output, below the folder of the outputs and the temporary folder.
+
+    Of each node that was killed as a whole, ``killed`` in all, Ray may leave a folder of Python's ``multiprocessing``.
+    """
     known = {output for each in wanted for output, _ in each.outputs}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in known and path.name != "codecfleet-batch.sqlite":
             yield f"left beside the outputs: {path.relative_to(folder)}"
-    for path in temporary.iterdir():
-        yield f"left in the temporary folder: {path.name}"
+    left = sorted(path.name for path in temporary.iterdir())
+    of_ray = [name for name in left if name.startswith("pymp-")][:killed]
+    yield from (f"left in the temporary folder: {name}" for name in left if name not in of_ray)
 
 
 class Tenants:
@@ -101,7 +105,7 @@ class Tenants:
         """
         until_s, used_s = self._watch.fair
         by_share = [used_s.get(tenant, 0.0) / share for tenant, share in SHARES.items()]
-        bound_s = longest_s * SLOTS
+        bound_s = longest_s * SLOTS * AT_ONCE
         ratio = used_s.get("films", 0.0) / max(used_s.get("news", 0.0), 0.001)
         self.fairness = {
             "until_s": round(until_s, 1),

@@ -57,6 +57,7 @@ class Cluster:
     server: PostgresServer
     cloud: "subprocess.Popen[str]"  #: its metadata server
     keeps: bool
+    jobs_at_once: int  #: of each node
     programs: dict[str, psutil.Popen] = field(default_factory=dict)
     starts: Counter[str] = field(default_factory=Counter)
 
@@ -72,7 +73,11 @@ class Cluster:
     async def start(self, address: str) -> None:
         """Start a node, and wait until it is up."""
         place = ["--head", "--cpus", "0"] if address == HEAD else ["--address", f"{HEAD}:{PORT}", "--cpus", "1"]
-        drives = [] if address == HEAD else ["--jobs-at-once", "1", "--queue", self.queue, "--free-disk-gb", "1"]
+        drives = (
+            []
+            if address == HEAD
+            else ["--jobs-at-once", str(self.jobs_at_once), "--queue", self.queue, "--free-disk-gb", "1"]
+        )
         asks = ["--spot", "auto" if address == SPOT else "off"]
         folder = str(self.here.folder / address[-1])
         words = ["node", "start", "--block", "--ip", address, *place, *drives, *asks, "--temp-dir", folder, *SMALL]
@@ -134,7 +139,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def cluster(*, keeps: bool = False, **variables: str) -> Iterator[Cluster]:
+def cluster(*, keeps: bool = False, jobs_at_once: int = 1, **variables: str) -> Iterator[Cluster]:
     """Yield a cluster whose nodes have not been started, with a queue of its own."""
     command = ["unshare", "--net", "sh", "-e", "-c", "\n".join(NETWORK)]
     pipe, around = subprocess.PIPE, {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -147,6 +152,6 @@ def cluster(*, keeps: bool = False, **variables: str) -> Iterator[Cluster]:
         assert cloud.stdout.readline() == "up\n"
         here.prefix = ("nsenter", "--net", f"--target={cloud.pid}")
         try:
-            yield Cluster(here, server, cloud, keeps)
+            yield Cluster(here, server, cloud, keeps, jobs_at_once)
         finally:
             cloud.kill()

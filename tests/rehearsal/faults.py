@@ -16,9 +16,11 @@ from .watch import Watch
 
 SLOTS: Final = len(NODES)
 """Segments that the cluster encodes at the same time, one on each node: so many may be in flight at a fault."""
+AT_ONCE: Final = 2
+"""Jobs that a node runs at the same time."""
 DOWN_S: Final = 3.0
 NOTICE_S: Final = 30
-FOUND_S: Final = 180.0
+FOUND_S: Final = 600.0
 """How long it may take until a job is in its middle."""
 ENDED_S: Final = 120.0
 """How long a node that is to end may take."""
@@ -71,8 +73,8 @@ class Faults:
 
     cluster: Cluster
     watch: Watch
-    say: Callable[[str], object] = str
-    faults: Sequence[Fault] = tuple(Fault)
+    say: Callable[[str], object]
+    faults: Sequence[Fault]
     struck: list[Struck] = field(default_factory=list)
 
     async def run(self, jobs: int) -> None:
@@ -95,8 +97,7 @@ class Faults:
                 for job in self.watch.in_the_middle():
                     nodes = _OF_A_NODE.get(fault)
                     if nodes is None:
-                        others = [other for other in self.watch.running() if other.job_id != job.job_id]
-                        return [job, *others]
+                        return [job, *(other for other in self.watch.begun() if other.job_id != job.job_id)]
                     if self.cluster.runs(job) in nodes:
                         return [job]
                 await asyncio.sleep(0.05)
@@ -134,9 +135,14 @@ class Faults:
     async def count(self) -> None:
         """Note what each fault has cost, once all jobs are over."""
         counts = [each.redone_before for each in self.struck[1:]] + [await self.watch.redone()]
-        for struck, redone in zip(self.struck, counts, strict=True):
+        for struck, redone in zip(self.struck, counts, strict=False):
             struck.redone = redone - struck.redone_before
-            moved = [self.watch.moved_s(job, struck.at_s) for job in struck.victims]
+            moved = [self._went_on_s(struck, job) for job in struck.victims]
             times = [round(at_s - struck.at_s, 1) for at_s in moved if at_s is not None]
             struck.first_s = min(times, default=None)
             struck.all_s = max(times) if len(times) == len(moved) else None
+
+    def _went_on_s(self, struck: Struck, job: QueuedJob) -> float | None:
+        """Return when a victim made progress: if its driver was struck, then below another driver."""
+        again_s = self.watch.claims.get((job.job_id, job.attempt + 1), 0.0) if struck.fault in _OF_A_NODE else 0.0
+        return self.watch.moved_s(job, max(struck.at_s, again_s))

@@ -16,7 +16,7 @@ from tests.integration.test_queue import until
 
 from .checks import POLICY, Tenants, left_files, wrong_costs, wrong_ends
 from .cluster import HEAD, NODES, Cluster, cluster
-from .faults import Faults
+from .faults import AT_ONCE, Fault, Faults
 from .watch import Watch
 from .work import SHARES, Wanted, batch, endings, make_clips, poisoned, submit, transcodes
 
@@ -31,6 +31,7 @@ class Plan:
     jobs: int  #: transcode jobs
     media: Path | None = None  #: a folder of films; None for small clips
     logs: Path | None = None  #: a folder for the nodes' logs
+    faults: Sequence[Fault] = tuple(Fault)
 
 
 def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
     ``say`` is called with a line for each step.
     """
     began_s = time.monotonic()
-    with cluster(keeps=True, XDG_STATE_HOME="/dev/null", XDG_CONFIG_HOME="/dev/null") as found:
+    with cluster(keeps=True, jobs_at_once=AT_ONCE, XDG_STATE_HOME="/dev/null", XDG_CONFIG_HOME="/dev/null") as found:
         temporary = found.here.folder / "tmp"
         temporary.mkdir()
         found.here.variables["TMPDIR"] = str(temporary)
@@ -77,7 +78,7 @@ class _Rehearsal:
             watch = Watch(queue, self._outputs)
             self._submit(wanted, tokens)
             self._say(f"{len(wanted)} jobs are submitted")
-            faults = Faults(self._cluster, watch, self._say)
+            faults = Faults(self._cluster, watch, self._say, self._plan.faults)
             async with asyncio.timeout(DONE_S), asyncio.TaskGroup() as group:
                 group.create_task(watch.run())
                 group.create_task(faults.run(len(wanted)))
@@ -86,7 +87,8 @@ class _Rehearsal:
             tenants = Tenants(watch, wanted)
             await tenants.look(queue)
             problems = [*wrong_ends(wanted, watch.jobs), *wrong_costs(faults.struck), *tenants.problems]
-        problems += [*await self._end(), *left_files(self._outputs, wanted, self._temporary)]
+        killed = sum(each.fault in (Fault.NODE_KILLED, Fault.HEAD_KILLED) for each in faults.struck)
+        problems += [*await self._end(), *left_files(self._outputs, wanted, self._temporary, killed)]
         return {
             "faults": [each.to_json() for each in faults.struck],
             "tenants": tenants.rows,

@@ -48,6 +48,7 @@ class Watch:
     jobs: tuple[QueuedJob, ...] = ()  #: as last seen
     segments: dict[str, tuple[int, int]] = field(default_factory=dict)  #: finished ones and all, by output
     moves: dict[str, list[float]] = field(default_factory=dict)  #: when an output got another segment, or was done
+    claims: dict[tuple[str, int], float] = field(default_factory=dict)  #: when an attempt was first seen
     fair: tuple[float, dict[str, float]] = (0.0, {})  #: the last time when all tenants had jobs queued; their use
 
     @property
@@ -81,6 +82,8 @@ class Watch:
 
     async def _look_at_queue(self) -> None:
         self.jobs = await self.queue.list()
+        for job in self.jobs:
+            self.claims.setdefault((job.job_id, job.attempt), self.now_s)
         tenants = await self.queue.tenants()
         if all(tenant.queued for tenant in tenants):
             self.fair = self.now_s, {tenant.name: tenant.use.used_s for tenant in tenants}
@@ -88,6 +91,10 @@ class Watch:
     def running(self) -> list[QueuedJob]:
         """Return the running jobs."""
         return [job for job in self.jobs if job.state is QueueState.RUNNING]
+
+    def begun(self) -> list[QueuedJob]:
+        """Return the running jobs that have a journal."""
+        return [job for job in self.running() if job.command.arguments[2] in self.segments]
 
     def in_the_middle(self) -> list[QueuedJob]:
         """Return the running jobs with a finished segment, and two that have not begun."""

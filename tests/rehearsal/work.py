@@ -15,7 +15,7 @@ from tests.integration.test_nodes import PROGRAM, Machine
 
 SHARES: Final = {"films": 2.0, "news": 1.0}
 """The tenants and their shares; they have jobs in the same proportion."""
-OPTIONS: Final = (("--preset", "5", "--scale", "640x352"), ("--codec", "hevc", "--preset", "2"))
+OPTIONS: Final = (("--preset", "4", "--scale", "480x264"), ("--codec", "hevc", "--preset", "1"))
 _EACH: Final = ("--segment-seconds", "0.96", "--device", "cpu", "--json")
 _SEGMENT_FRAMES: Final = 24
 _SEGMENTS: Final = {"long": 12, "short": 2, "brief": 3}
@@ -110,7 +110,7 @@ def batch(films: Sequence[Path], ended: dict[tuple[Path, int], Ending], folder: 
     places = [folder / f"{film.stem}.mkv" for film in good]
     found = tuple((place, ended[film, 0][0]) for place, film in zip(places, good, strict=True))
     names = ("--output", str(folder), "--output-template", "{stem}.mkv")
-    listed = folder.parent / "batch.txt"
+    listed = folder.parents[1] / "batch.txt"
     listed.write_text("".join(f"{film}\n" for film in good))
     return Wanted("batch", "films", ("batch", str(listed), *names, *_EACH, *OPTIONS[0]), found)
 
