@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ def main() -> int:
     if reason := obstacle():
         print(f"no rehearsal: {reason}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the cluster
     for name in [name for name in os.environ if name.startswith("CODECFLEET_")]:
         del os.environ[name]
     result = rehearse(Plan(asked.jobs, asked.media, asked.logs), lambda line: print(line, flush=True))

@@ -56,8 +56,9 @@ def left_files(folder: Path, wanted: Sequence[Wanted], temporary: Path, killed: 
     Of each node that was killed as a whole, ``killed`` in all, Ray may leave a folder of Python's ``multiprocessing``.
     """
     known = {output for each in wanted for output, _ in each.outputs}
+    known |= {path for output in known for path in (output.parent, output.with_name("codecfleet-batch.sqlite"))}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known and path.name != "codecfleet-batch.sqlite":
+        if path not in known:
             yield f"left beside the outputs: {path.relative_to(folder)}"
     left = sorted(path.name for path in temporary.iterdir())
     of_ray = [name for name in left if name.startswith("pymp-")][:killed]

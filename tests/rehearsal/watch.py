@@ -29,7 +29,7 @@ def redone(printed: str) -> int:
 def _redone(lines: list[str]) -> int:
     starts, again = Counter[int](), 0
     for line in lines:
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError):  # what else it prints, or a line that was cut
             told = json.loads(line)
             if told["event"] == "segment_started" and not told["is_second"]:
                 starts[told["segment"]] += 1
