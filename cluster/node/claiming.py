@@ -39,7 +39,7 @@ def why_no_claim(least: Room, folder: Path, head: str | None) -> str:
     if short := shortage(free, least):
         return short
     try:
-        if head not in (None, "auto"):
+        if head and head != "auto":
             check_accepts(head)
     except CodecfleetError as error:
         return error.message

@@ -117,8 +117,7 @@ def bring_node_up(node: PreparedNode) -> int:
     """
     try:
         settings = (node.arguments, node.variables, node.notice_s, node.spot.value, node.has_gpus)
-        settings += (node.driver, node.cluster)
-        process = start_program(PROGRAM, *settings, outlives=True)
+        process = start_program(PROGRAM, *settings, node.driver, node.cluster, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

@@ -6,7 +6,6 @@ compared with this machine's clock only, the lease with the store's.
 """
 
 import asyncio
-import math
 import os
 import socket
 import time
@@ -58,8 +57,8 @@ class _Held:
 class Driver:
     """Runs the jobs of a store, ``at_once`` at the same time, until ``stop`` or ``idle_s`` without a job.
 
-    ``say`` is called with a line for each event. ``why_not`` is called in a thread, at most every ``look_s``; while it
-    returns a reason, the driver claims no job, and a job that fails because it has no fleet is handed back.
+    ``say`` is called with a line for each event. ``why_not`` is called in a thread, every ``look_s``; while it returns
+    a reason, the driver claims no job, and a job that fails because it has no fleet is handed back.
     """
 
     def __init__(
@@ -89,7 +88,6 @@ class Driver:
         self.is_stopping = False  #: whether it was asked to stop
         self._trouble = ""
         self._renewed_s = -lease_s
-        self._looked_s = -math.inf
         self._obstacle = ""  # why it claims nothing
 
     def stop(self) -> None:
@@ -99,8 +97,10 @@ class Driver:
 
     async def run(self) -> None:
         """Run jobs. If the store does not answer, the jobs go on until their guards' deadline."""
+        await self._look()
         busy_s = time.monotonic()
         async with TaskOwner() as owner:
+            owner.start(self._keep_looking(), "whether it may claim")
             while True:
                 await self._step(owner)
                 busy_s = time.monotonic() if self._held else busy_s
@@ -126,7 +126,7 @@ class Driver:
                 await self._renew(owner)
             for held in list(self._held.values()):
                 await self._save_output(held)
-            if not self.is_stopping and len(self._held) < self._at_once and await self._may_claim():
+            if not self.is_stopping and len(self._held) < self._at_once and not self._obstacle:
                 await self._claim(owner)
             self._trouble = ""
         except QueueUnavailable as error:
@@ -135,16 +135,16 @@ class Driver:
             for held in self._held.values():
                 self._stop(held, owner)
 
-    async def _may_claim(self) -> bool:
-        if time.monotonic() - self._looked_s >= self._look_s:
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_s)
             await self._look()
-        return not self._obstacle
 
     async def _look(self) -> str:
         obstacle = await asyncio.to_thread(self._why_not)
         if bool(obstacle) != bool(self._obstacle):  # the figures in it change
             self._say(f"claims no job: {obstacle}" if obstacle else "claims jobs again")
-        self._obstacle, self._looked_s = obstacle, time.monotonic()
+        self._obstacle = obstacle
         return obstacle
 
     async def _claim(self, owner: TaskOwner) -> None:

@@ -297,7 +297,7 @@ def test_the_queue_layer_runs_drivers_on_cpu_nodes_alone(rendered: Render) -> No
     assert [name for name, text in texts.items() if "--jobs-at-once" in text] == ["cpu"]
     (group,) = [each for each in cluster["workerGroupSpecs"] if each["groupName"] == "cpu"]
     (container,) = group["template"]["spec"]["containers"]
-    program, *words = shlex.split(container["args"][0].partition("exec ")[2])
+    program, *words = shlex.split(container["args"][0].partition("exec ")[2].replace("\\\n", ""))
     node = parse(words)
     assert isinstance(node, KeepNode)
     assert program == "codecfleet"

@@ -1,4 +1,4 @@
-"""Jobs of a queue in PostgreSQL, run by the drivers of a cluster's nodes while nodes are killed and drained."""
+"""Jobs of a queue in PostgreSQL, run by the drivers of a cluster's nodes, when nodes or the head end."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ from .test_queue import finished, until
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root"),
 ]
 
 
 def arguments(film: Path, output: Path, report: Path) -> list[str]:
-    """Return the arguments of a job with ten segments."""
+    """Return the arguments of a job with five segments."""
     options = ["--segment-seconds", "1", "--preset", "6", "--scale", "960x540", "--report", str(report)]
     return ["transcode", *options, str(film), str(output)]
 
@@ -72,3 +72,26 @@ async def test_jobs_outlive_the_nodes_that_run_them(film: Path, tmp_path: Path) 
             assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
             check(film, outputs[1], reports[1], 3)
             assert f"driver: job {job.job_id}: queued\n" in found.log(drained).read_text()
+
+
+async def test_jobs_outlive_the_head(film: Path, tmp_path: Path) -> None:
+    """They return to the queue when their nodes have lost Ray, and go on from their journals with the next head."""
+    with cluster() as found:
+        for address in (HEAD, *NODES):
+            await found.start(address)
+        output, report = tmp_path / "o.mp4", tmp_path / "report.json"
+        async with Queue(found.queue) as queue:
+            job = await queue.submit(arguments(film, output, report))
+            await claimed(queue, output)
+            found.kill(HEAD)
+            for address in NODES:  # as under a service manager, which starts them again
+                assert await asyncio.to_thread(found.programs.pop(address).wait, 150) == 5
+            done = finished(output)
+            job = await queue.get(job.job_id)
+            assert (job.state, job.losses, job.failures) == (QueueState.QUEUED, 0, 0)
+            assert any("claims no job: no Ray answers" in found.log(address).read_text() for address in NODES)
+            for address in (HEAD, *NODES):
+                await found.start(address)
+            ended = await asyncio.wait_for(queue.wait(job.job_id), 150)
+            assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
+            check(film, output, report, done)

@@ -71,7 +71,7 @@ class Cluster:
         return self.here.folder / f"{address}-{self.starts[address]}.log"
 
     async def start(self, address: str) -> None:
-        """Start a node, and wait until it is up."""
+        """Start a node, and wait until it is up; nothing is left of an earlier one but the state of a GCS."""
         place = ["--head", "--cpus", "0"] if address == HEAD else ["--address", f"{HEAD}:{PORT}", "--cpus", "1"]
         drives = (
             []
@@ -79,8 +79,9 @@ class Cluster:
             else ["--jobs-at-once", str(self.jobs_at_once), "--queue", self.queue, "--free-disk-gb", "1"]
         )
         asks = ["--spot", "auto" if address == SPOT else "off"]
-        folder = str(self.here.folder / address[-1])
-        words = ["node", "start", "--block", "--ip", address, *place, *drives, *asks, "--temp-dir", folder, *SMALL]
+        folder = self.here.folder / address[-1]
+        shutil.rmtree(folder, ignore_errors=True)
+        words = ["node", "start", "--block", "--ip", address, *place, *drives, *asks, "--temp-dir", str(folder), *SMALL]
         around = self.here.env | (self._state() if address == HEAD else {})
         self.starts[address] += 1
         with self.log(address).open("w") as log:
@@ -151,7 +152,10 @@ def cluster(*, keeps: bool = False, jobs_at_once: int = 1, **variables: str) -> 
         assert cloud.stdout is not None
         assert cloud.stdout.readline() == "up\n"
         here.prefix = ("nsenter", "--net", f"--target={cloud.pid}")
+        found = Cluster(here, server, cloud, keeps, jobs_at_once)
         try:
-            yield Cluster(here, server, cloud, keeps, jobs_at_once)
+            yield found
         finally:
+            for address in [*found.programs]:
+                found.kill(address)
             cloud.kill()

@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -53,9 +54,7 @@ class Drive:
         del services, stdout
         say = Output(stderr).log
         least, head = Room(self.free_memory, self.free_disk), load_config().settings.address
-
-        def why_not() -> str:
-            return why_no_claim(least, Path(tempfile.gettempdir()), head)
+        why_not = partial(why_no_claim, least, Path(tempfile.gettempdir()), head)
 
         async def run() -> None:
             driver = Driver(

@@ -1,5 +1,6 @@
 """The commands ``node ...``, for this machine as a node of a Ray cluster and for the cluster's nodes."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -63,7 +64,8 @@ def _keep(node: "PreparedNode", stderr: TextIO) -> int:
         if is_logged():
             log(action, line)
         else:
-            print(f"codecfleet: {line}", file=stderr, flush=True)
+            with suppress(OSError):  # nobody reads it any more
+                print(f"codecfleet: {line}", file=stderr, flush=True)
 
     for note in node.notes:
         say(LogAction.NODE_STARTING, note)
