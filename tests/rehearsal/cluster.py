@@ -99,10 +99,11 @@ class Cluster:
         return {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(folder)} if self.keeps else {}
 
     def runs(self, job: QueuedJob) -> str:
-        """Return the address of the node whose driver runs a job."""
-        keepers = {each.pid for each in psutil.Process(int(job.driver.rpartition("-")[2])).parents()}
-        (address,) = [address for address, program in self.programs.items() if program.pid in keepers]
-        return address
+        """Return the address of the node whose driver runs a job; "" if that driver is dead."""
+        with suppress(psutil.NoSuchProcess):
+            keepers = {each.pid for each in psutil.Process(int(job.driver.rpartition("-")[2])).parents()}
+            return next((address for address, program in self.programs.items() if program.pid in keepers), "")
+        return ""
 
     def kill(self, address: str) -> None:
         """Kill a node's program and all that it has started, as if its machine were gone."""

@@ -82,9 +82,9 @@ class Faults:
         for number, fault in enumerate(self.faults):
             after = number * jobs * 3 // (4 * len(self.faults))
             await until(lambda after=after: self.watch.over >= after, 3600)  # type: ignore[misc]
+            redone = await self.watch.redone()
             victims = await self._victims(fault)
-            struck = Struck(fault, victims, redone_before=await self.watch.redone())
-            struck.at_s = self.watch.now_s
+            struck = Struck(fault, victims, at_s=self.watch.now_s, redone_before=redone)
             self.struck.append(struck)
             await self._strike(fault, victims[0])
             struck.back_s = self.watch.now_s
@@ -92,15 +92,15 @@ class Faults:
 
     async def _victims(self, fault: Fault) -> list[QueuedJob]:
         """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes."""
-        async with asyncio.timeout(FOUND_S):
-            while True:
-                for job in self.watch.in_the_middle():
-                    nodes = _OF_A_NODE.get(fault)
-                    if nodes is None:
-                        return [job, *(other for other in self.watch.begun() if other.job_id != job.job_id)]
-                    if self.cluster.runs(job) in nodes:
-                        return [job]
-                await asyncio.sleep(0.05)
+        nodes, until_s = _OF_A_NODE.get(fault), self.watch.now_s + FOUND_S
+        while self.watch.now_s < until_s:
+            for job in self.watch.in_the_middle():
+                if nodes is None:
+                    return [job, *(other for other in self.watch.begun() if other.job_id != job.job_id)]
+                if self.cluster.runs(job) in nodes:
+                    return [job]
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{fault}: no job was in its middle within {FOUND_S:.0f} s: give longer films")
 
     async def _strike(self, fault: Fault, victim: QueuedJob) -> None:
         cluster, server = self.cluster, self.cluster.server
