@@ -39,8 +39,15 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearsal", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=200, metavar="N", help="transcode jobs (default: %(default)s)")
-    parser.add_argument("--media", type=Path, metavar="FOLDER", help="films to encode; default: small clips")
+    parser.add_argument(
+        "--jobs", type=int, default=200, metavar="N", help="transcode jobs, 12 or more (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--media",
+        type=Path,
+        metavar="FOLDER",
+        help="films to encode, one of ten seconds at least; default: small clips",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result here, as JSON")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="copy the nodes' logs into this folder")
     return parser.parse_args()

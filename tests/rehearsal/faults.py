@@ -1,7 +1,7 @@
 """The faults of a rehearsal, one after the other, each in the middle of a job; and what each has cost."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -74,13 +74,12 @@ class Faults:
     cluster: Cluster
     watch: Watch
     say: Callable[[str], object]
-    faults: Sequence[Fault]
     struck: list[Struck] = field(default_factory=list)
 
     async def run(self, jobs: int) -> None:
         """Carry them out while ``jobs`` end, the next one when what had failed is there again."""
-        for number, fault in enumerate(self.faults):
-            after = number * jobs * 3 // (4 * len(self.faults))
+        for number, fault in enumerate(Fault):
+            after = number * jobs * 3 // (4 * len(Fault))
             await until(lambda after=after: self.watch.over >= after, 3600)  # type: ignore[misc]
             redone = await self.watch.redone()
             victims = await self._victims(fault)
@@ -135,7 +134,7 @@ class Faults:
     async def count(self) -> None:
         """Note what each fault has cost, once all jobs are over."""
         counts = [each.redone_before for each in self.struck[1:]] + [await self.watch.redone()]
-        for struck, redone in zip(self.struck, counts, strict=False):
+        for struck, redone in zip(self.struck, counts, strict=True):
             struck.redone = redone - struck.redone_before
             moved = [self._went_on_s(struck, job) for job in struck.victims]
             times = [round(at_s - struck.at_s, 1) for at_s in moved if at_s is not None]

@@ -31,7 +31,6 @@ class Plan:
     jobs: int  #: transcode jobs
     media: Path | None = None  #: a folder of films; None for small clips
     logs: Path | None = None  #: a folder for the nodes' logs
-    faults: Sequence[Fault] = tuple(Fault)
 
 
 def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
         finally:
             if plan.logs is not None:
                 plan.logs.mkdir(parents=True, exist_ok=True)
-                for path in [*found.here.folder.glob("*.log"), *found.here.folder.glob("jobs.txt")]:
+                for path in found.here.folder.glob("*.log"):
                     shutil.copy(path, plan.logs)
     return {
         "jobs": plan.jobs,
@@ -78,7 +77,7 @@ class _Rehearsal:
             watch = Watch(queue, self._outputs)
             self._submit(wanted, tokens)
             self._say(f"{len(wanted)} jobs are submitted")
-            faults = Faults(self._cluster, watch, self._say, self._plan.faults)
+            faults = Faults(self._cluster, watch, self._say)
             async with asyncio.timeout(DONE_S), asyncio.TaskGroup() as group:
                 group.create_task(watch.run())
                 group.create_task(faults.run(len(wanted)))
