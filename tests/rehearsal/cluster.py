@@ -157,6 +157,6 @@ def cluster(*, keeps: bool = False, jobs_at_once: int = 1, **variables: str) -> 
         try:
             yield found
         finally:
-            for address in [*found.programs]:
+            for address in [address for address, program in found.programs.items() if program.poll() is None]:
                 found.kill(address)
             cloud.kill()
