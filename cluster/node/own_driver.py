@@ -17,6 +17,8 @@ STEADY_S: Final = 60.0
 """A driver that ran for this long is started again without a longer wait."""
 HAND_BACK_S: Final = STOP_S + 5
 """How long a driver may take to stop its jobs and hand them back."""
+LAST_LINES_S: Final = 1.0
+"""How long the lines of a dead driver may take to arrive."""
 _SAID_BY: Final = "codecfleet: "
 
 
@@ -37,6 +39,7 @@ class OwnDriver:
         self._environment = environment
         self._tell = tell
         self._process: Running | None = None
+        self._reader: threading.Thread | None = None
         self._failures = 0
         self._began_s = 0.0
         self._due_s: float | None = None  # when it is started
@@ -90,7 +93,8 @@ class OwnDriver:
         except OSError as error:
             self._wait(f"the driver did not start: {error}", now_s)
             return
-        threading.Thread(target=self._read, args=(self._process,), name="a driver's lines", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
 
     def _read(self, process: Running) -> None:
         with process.end, process.end.makefile("r", encoding="utf-8", errors="replace") as lines:
@@ -98,7 +102,8 @@ class OwnDriver:
                 self._tell(line.strip().removeprefix(_SAID_BY))
 
     def _over(self, code: int, now_s: float) -> None:
-        if self._process is not None:
+        if self._process is not None and self._reader is not None:
+            self._reader.join(LAST_LINES_S)
             self._process.close()
         self._process = None
         if self._killed_s is None:
