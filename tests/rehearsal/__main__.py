@@ -40,7 +40,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearsal", description=__doc__)
     parser.add_argument(
-        "--jobs", type=int, default=200, metavar="N", help="transcode jobs, 12 or more (default: %(default)s)"
+        "--jobs", type=int, default=200, metavar="N", help="transcode jobs, 24 or more (default: %(default)s)"
     )
     parser.add_argument(
         "--media",

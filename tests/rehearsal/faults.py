@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -77,7 +78,7 @@ class Faults:
     struck: list[Struck] = field(default_factory=list)
 
     async def run(self, jobs: int) -> None:
-        """Carry them out while ``jobs`` end, the next one when what had failed is there again."""
+        """Carry them out while ``jobs`` end, the next one when the jobs that the last one has struck go on."""
         for number, fault in enumerate(Fault):
             after = number * jobs * 3 // (4 * len(Fault))
             await until(lambda after=after: self.watch.over >= after, 3600)  # type: ignore[misc]
@@ -88,6 +89,12 @@ class Faults:
             await self._strike(fault, victims[0])
             struck.back_s = self.watch.now_s
             self.say(f"{struck.at_s:6.0f} s: {fault}; there again at {struck.back_s:.0f} s")
+            with suppress(TimeoutError):
+                await until(lambda struck=struck: not self._still(struck), FOUND_S)  # type: ignore[misc]
+
+    def _still(self, struck: Struck) -> list[QueuedJob]:
+        """Return the victims that have made no progress since."""
+        return [job for job in struck.victims if self._went_on_s(struck, job) is None]
 
     async def _victims(self, fault: Fault) -> list[QueuedJob]:
         """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes."""
@@ -143,5 +150,8 @@ class Faults:
 
     def _went_on_s(self, struck: Struck, job: QueuedJob) -> float | None:
         """Return when a victim made progress: if its driver was struck, then below another driver."""
-        again_s = self.watch.claims.get((job.job_id, job.attempt + 1), 0.0) if struck.fault in _OF_A_NODE else 0.0
-        return self.watch.moved_s(job, max(struck.at_s, again_s))
+        again_s = self.watch.claims.get((job.job_id, job.attempt + 1))
+        is_over = any(each.state.is_over for each in self.watch.jobs if each.job_id == job.job_id)
+        if again_s is None and struck.fault in _OF_A_NODE and not is_over:
+            return None
+        return self.watch.moved_s(job, max(struck.at_s, again_s or 0.0))

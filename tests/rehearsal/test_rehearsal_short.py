@@ -17,7 +17,7 @@ from .rehearsal import Plan, rehearse
 from .watch import redone
 from .work import Wanted, sha256
 
-JOBS = 12
+JOBS = 24
 
 
 @pytest.mark.ray
