@@ -17,6 +17,7 @@ MEDIA ?=
 DAMAGE ?=
 FUZZ ?=
 CHAOS ?=
+REHEARSAL ?=
 BENCH ?=
 # worksteal: a process takes neighbouring tests, and an idle one takes half of another's rest. The only mode in which a
 # run continues and ends after a test has killed its process.
@@ -35,7 +36,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-again learning docs lint media chosen damage fuzz chaos ray-contract bench dist audit lock clean
+.PHONY: help setup demo test test-all test-again learning docs lint media chosen damage fuzz chaos rehearsal ray-contract bench dist audit lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +86,9 @@ fuzz: setup ## mutated films through every command: exact output or one line (ta
 
 chaos: setup ## real jobs while processes, nodes and disks fail: 300 seeded rounds (CHAOS="--at-once 8" for many cores)
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+rehearsal: setup ## a queue's jobs on a cluster whose parts are killed in turn (root, PostgreSQL; REHEARSAL="--jobs 24")
+	$(BIN)/python -m tests.rehearsal $(REHEARSAL)
 
 ray-contract: setup ## what is needed of Ray, on the oldest one that is allowed and on the newest there is (PYTEST=)
 	$(BIN)/python tests/contract/ray_versions.py $(PYTEST)

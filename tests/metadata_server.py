@@ -92,12 +92,16 @@ def metadata_server(fake: FakeMetadata, address: str = "127.0.0.1", port: int = 
 
 
 def _serve_orders() -> None:
-    """Serve as EC2; the order ``announce SECONDS`` announces the machine's end."""
+    """Serve as EC2; the order ``announce SECONDS`` announces the machine's end, ``withdraw`` takes that back."""
     with metadata_server(FakeMetadata(), sys.argv[1], int(sys.argv[2])) as fake:
         sys.stdout.write("up\n")
         sys.stdout.flush()
         for line in sys.stdin:
-            fake.announce(float(line.split()[1]))
+            order, *left_s = line.split()
+            if order == "announce":
+                fake.announce(float(left_s[0]))
+            else:
+                fake.values.clear()
 
 
 if __name__ == "__main__":

@@ -3,24 +3,16 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
 from codecfleet import Queue, QueuedJob, QueueState
 from codecfleet.cli.app import run as command_line
 from codecfleet.jobs.verify.job import verify
-from tests.postgres_server import postgres_server
+from tests.rehearsal.cluster import HEAD, NODES, cluster
 
-from .test_killed_programs import gone
-from .test_nodes import PROGRAM, SMALL, Machine, machine
 from .test_queue import finished, until
 
 pytestmark = [
@@ -29,80 +21,6 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root"),
 ]
-HEAD, NODES = "10.9.0.1", ("10.9.0.2", "10.9.0.3")
-PORT = 6379
-NETWORK = (
-    "ip link set lo up",
-    "ip link add eth0 type bridge",
-    *(f"ip addr add {address}/24 dev eth0" for address in (HEAD, *NODES)),
-    "ip link set eth0 up",
-    "echo up",
-    "exec sleep infinity",
-)
-
-
-@dataclass
-class Cluster:
-    """A head that does no work and two nodes with drivers, each at an address of its own."""
-
-    here: Machine
-    queue: str
-    programs: dict[str, psutil.Popen] = field(default_factory=dict)
-
-    def log(self, address: str) -> Path:
-        """Return the file with what the programs of a node have printed."""
-        return self.here.folder / f"{address}.log"
-
-    async def start(self, address: str) -> None:
-        """Start a node, without what an earlier one has left, and wait until it is up."""
-        place = ["--head", "--cpus", "0"] if address == HEAD else ["--address", f"{HEAD}:{PORT}", "--cpus", "1"]
-        drives = [] if address == HEAD else ["--jobs-at-once", "1", "--queue", self.queue, "--free-disk-gb", "1"]
-        folder = self.here.folder / address[-1]
-        shutil.rmtree(folder, ignore_errors=True)
-        words = ["node", "start", "--block", "--ip", address, *place, *drives, "--temp-dir", str(folder), *SMALL]
-        with self.log(address).open("w") as said:
-            program = psutil.Popen([*self.here.prefix, *PROGRAM, *words], env=self.here.env, stderr=said)
-        self.programs[address] = program
-        await until(lambda: "the node is up" in self.log(address).read_text() or not program.is_running(), 120)
-        if address != HEAD:
-            await until(lambda: "jobs at once" in self.log(address).read_text())
-
-    def runs(self, job: QueuedJob) -> str:
-        """Return the address of the node whose driver runs a job."""
-        keepers = {each.pid for each in psutil.Process(int(job.driver.rpartition("-")[2])).parents()}
-        (address,) = [address for address, program in self.programs.items() if program.pid in keepers]
-        return address
-
-    def kill(self, address: str) -> None:
-        """Kill a node's program and all that it has started, as if its machine were gone."""
-        program = self.programs.pop(address)
-        family = program.children(recursive=True)
-        for each in [program, *family]:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        program.wait()
-        assert gone(family)
-
-
-@contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Yield a cluster whose nodes have not been started, with a queue of its own."""
-    command = ["unshare", "--net", "sh", "-e", "-c", "\n".join(NETWORK)]
-    with (
-        postgres_server() as server,
-        machine() as here,
-        subprocess.Popen(command, env=here.env, stdout=subprocess.PIPE, text=True) as network,
-    ):
-        assert network.stdout is not None
-        assert network.stdout.readline() == "up\n"
-        here.prefix = ("nsenter", "--net", f"--target={network.pid}")
-        found = Cluster(here, server.url)
-        try:
-            yield found
-        finally:
-            for address in [*found.programs]:
-                found.kill(address)
-            network.kill()
 
 
 def arguments(film: Path, output: Path, report: Path) -> list[str]:
