@@ -30,8 +30,8 @@ COLOURS = st.builds(
     matrix=st.sampled_from([2, *KR_KB]),
     chroma_location=st.integers(0, 6),
 )
-MOST = 1.05
-"""Of a value's last bit: half is rounding, and the rest comes from what is kept between the two axes."""
+MOST = 1.25
+"""In units of a value's last bit: half is rounding, and the rest comes from the bits that are kept between the two axes."""
 SIDES = st.integers(1, 40)
 
 
