@@ -186,9 +186,9 @@ def _hevc_kind(first: int) -> int:
 
 _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (_H264_SEI, _H264_EXTENSION))
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
-"""The first bytes of the units that are read."""
+"""The values of the first byte of a unit that is read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""The first bytes of slices, which are read only in layer 1.
+"""The values of the first byte of a slice, which is read only in layer 1.
 
 The layer is in the last bit of this byte and in the next byte.
 """

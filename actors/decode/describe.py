@@ -186,7 +186,7 @@ def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedP
 
 
 def stretches(matrix: tuple[int, ...]) -> bool:
-    """Return whether a display matrix scales the axes differently enough for FFmpeg to read a sample aspect ratio."""
+    """Return whether a display matrix scales the axes differently enough for FFmpeg to derive a pixel's shape."""
     across, down = axis_scales(matrix)
     return min(across, down) > 1 and abs(across / down - 1) > _STRETCH
 

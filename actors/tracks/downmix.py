@@ -50,7 +50,7 @@ _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     **dict.fromkeys(("TBR", "TSR", "SDR", "SSR", "TTR"), ({"BR": _HALF_POWER}, {"SR": _HALF_POWER})),
     "BFC": ({"FC": _HALF_POWER},),
 }
-"""The replacements of a speaker that the layout lacks, in order of preference; front speakers come last."""
+"""The speakers that replace a speaker which the layout lacks, best first; front speakers are the last resort."""
 Matrix = tuple[tuple[float, ...], ...]
 
 

@@ -72,7 +72,7 @@ class HelperCancel(Request["HelperHost", None]):
 
 @dataclass(frozen=True, slots=True)
 class HelperReport(Request["Helper", None]):
-    """Report to the worker, several times a second."""
+    """Sends the helper's state to the worker, several times a second."""
 
     state: HelperState | None  #: None only reports that the helper's device is open
 
@@ -124,7 +124,7 @@ class Helper:
         return self.has_been_ready and not self.gone
 
     async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:
-        """Run packed work. Raises ChildDied if the helper is gone or dies, and WorkError if the result is lost."""
+        """Run work in the helper process. Raises ChildDied if the helper is gone or dies, and WorkError if the result is lost."""
         if self._child is None:
             raise ChildDied(self.gone)
         self.busy += 1

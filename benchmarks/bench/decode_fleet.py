@@ -151,7 +151,7 @@ class DecodeFleet:
         return Pass(pictures, wall_s, decoded)
 
     async def first_pictures_s(self, times: int) -> list[float]:
-        """Return the times from submission to first picture of segments that a warm worker gets one by one."""
+        """Give segments to a warm worker one by one; return the time from each submission to the first picture."""
         found = []
         for number in range(times):
             range_ = self._film.segments[number % len(self._film.segments)]

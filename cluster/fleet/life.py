@@ -146,7 +146,7 @@ def _ended(life: Life, reason: str, now_s: float) -> Decision:
     life = replace(life, losses=losses, lost=reason, deadline_s=deadline_s)
     if losses <= LOSSES_MAX:
         return _again(life, now_s)
-    message = f"the process that holds Ray ended {losses} times in a row, last: {reason}"
+    message = f"the process connected to Ray ended {losses} times in a row, last: {reason}"
     return replace(_to(life, HostPhase.FAILED, now_s), error=FleetUnavailable(message, _HELP)), None
 
 

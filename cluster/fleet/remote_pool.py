@@ -237,7 +237,7 @@ class RemotePool(Pool):
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:
-                self._notes += (f"the process that holds Ray was replaced during the run: {reason}",)
+                self._notes += (f"the process connected to Ray was replaced during the run: {reason}",)
             self._host = None
             self._happen(HostEnded(reason))
         host.over.set()

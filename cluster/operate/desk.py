@@ -222,4 +222,4 @@ async def ask_cluster(
 def main() -> None:
     """Answer the questions of the process that started this process; the only setting is the cluster's address."""
     end, (address,) = begin()
-    run_to_the_end(serve_parent(end, lambda _: Desk(address), me="the process that holds Ray"))
+    run_to_the_end(serve_parent(end, lambda _: Desk(address), me="the process connected to Ray"))

@@ -174,7 +174,7 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
 def _counts(
     asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
 ) -> dict[Engine, int]:
-    """Return the engine count of each kind: as reported, tried or documented; otherwise 1 if the engine works."""
+    """Return each kind's engine count: from the driver, a trial or documentation; otherwise 1 if the engine works."""
     counts = {entry.engine: entry.count for entry in asked}
     model = hardware.model_of(name)
     documented = {} if model is None else model[1].engines

@@ -154,7 +154,7 @@ async def _keep_driving(path: Path, store: JobStore, new_driver: Callable[[], Dr
     while True:
         with driver_lock(path, _TAKE_S) as is_free:
             if starter.fileno() >= 0:
-                with starter, suppress(OSError):  # the starter may be gone
+                with starter, suppress(OSError):  # the process that started this one may have ended
                     starter.sendall(json.dumps(os.getpid() if is_free else 0).encode())
             if not is_free:
                 return

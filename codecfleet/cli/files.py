@@ -25,7 +25,9 @@ class VerifyRequest(SourceRange):
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,
-        Field(description="A report of transcode: compare only the encoded part, and accept the declared losses."),
+        Field(
+            description="A report of transcode: only the part that it encoded is compared, and losses that it names are accepted."
+        ),
         Option("--report", metavar="FILE.json"),
     ] = None
 

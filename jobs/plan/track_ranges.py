@@ -83,9 +83,9 @@ class TrackRanges:
     def decode(
         self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
     ) -> DecodeRange:
-        """Return what to decode for ``segment`` to ``until``, including warm-up and the pictures of the seam.
+        """Return what to decode from ``segment`` to ``until``, including warm-up and the pictures of the seam.
 
-        Decoding starts ``entry_moves`` steps earlier than usual, and at least ``warm_up_frames`` before the segment.
+        Decoding starts ``entry_moves`` entry points earlier than usual, and at least ``warm_up_frames`` before the segment.
         """
         entry = self.entry(segment, entry_moves, warm_up_frames)
         last_packet = self._last_packet((until or segment).end_ticks)

@@ -147,7 +147,7 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
 
 def _of_times(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     if timeline.missing_pts == timeline.pictures:
-        yield "no-pts", "no packet has a presentation time: pictures are counted"
+        yield "no-pts", "no packet has a presentation time, so times are derived by counting pictures"
     elif timeline.missing_pts:
         yield "pts-missing", f"{timeline.missing_pts} packets have no presentation time"
     counted = (

@@ -70,7 +70,7 @@ class StillsPlan:
         return (min(index.end_ticks, index.end_ticks if end is None else end) - index.first_ticks) * index.time_base
 
     def moments(self) -> tuple[Moment, ...]:
-        """Return the times of the stills, unless ``scene`` chooses them. Raises UsageError: there are too many."""
+        """Return the times of the stills; not for ``scene``. Raises UsageError: there are too many."""
         if self.spec.every_s is not None:
             return at_multiples(self.spec.every_s, self.begin_s, self.end_s)
         return at_middles(self.spec.count or 1, self.begin_s, self.end_s)

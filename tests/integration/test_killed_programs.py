@@ -24,7 +24,7 @@ __all__ = ["film", "places"]
 pytestmark = pytest.mark.ray
 
 HOST = "codecfleet.cluster.fleet.host"
-"""Part of the command line of the process that holds Ray."""
+"""Part of the command line of the process connected to Ray."""
 OWN_WORKER = "cluster.worker.program"
 FLEET = """
 import logging, sys, threading
@@ -222,5 +222,5 @@ def test_every_host_dies(film: Path) -> None:
         _, err = process.communicate(timeout=10)
     assert process.returncode == 5
     (line,) = err.splitlines()
-    assert "the process that holds Ray ended 4 times in a row" in line
+    assert "the process connected to Ray ended 4 times in a row" in line
     assert list(out.iterdir()) == []

@@ -83,8 +83,8 @@ class Demands:
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
         """Return how many cores a job may use: one for each slot, plus idle cores.
 
-        On a cluster, a job uses at most one idle core for each slot. If a user limits the slots of the pool or the job,
-        the job gets at most two cores for each slot of the limit.
+        On a cluster, at most one idle core is added for each slot. If a user limits the slots of the pool or the job to
+        N, the job uses at most 2N cores anywhere.
         """
         found = slots + (idle if is_alone else min(idle, slots))
         demand = self._demands.get(job)

@@ -58,7 +58,7 @@ class LateRay:
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
-        """Return the result of ``bounded``, but keep the limit for later demands."""
+        """Return what ``bounded`` would return, without lifting the limit for later demands."""
         return demand if self._is_wanted or self._wants_ray(demand) else self._in_software(demand)
 
     def _wants_ray(self, demand: Demand) -> bool:

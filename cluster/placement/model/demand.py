@@ -107,7 +107,7 @@ class Demand:
 
 
 def plain_demand(job: str, segments: int, workers_max: int | None = None) -> Demand:
-    """Return the demand of a job with unknown media: this number of segments, in software."""
+    """Return the demand of a job whose media is unknown: ``segments`` segments, all in software."""
     case = CodecCase(_PLAIN_CASE.codec, Direction.ENCODE)
     return Demand(
         job=job,

@@ -115,7 +115,9 @@ def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, c
     if isinstance(package.picked, Unavailable):
         fix = "import it by hand to see the whole message: python -c 'import PyNvVideoCodec'"
         return Diagnosis(_SUBJECT, Grade.BROKEN, rule, package.picked.reason, fix)
-    because = f"version {package.version} imports and picked its build {package.picked} for NVENC {report.nvenc_api}"
+    because = (
+        f"version {package.version} can be imported and picked its build {package.picked} for NVENC {report.nvenc_api}"
+    )
     oldest, branch = CODEC_PACKAGE["decode_statistics_branch"], version_numbers(report.driver)[:1]
     is_old = bool(branch) and branch < (oldest,)
     missing = (f"decode statistics need driver R{oldest} or later",)

@@ -30,8 +30,8 @@ class Call:
 
     event: int  # the number of the event that brought the report
     sequence: int  # of the report
-    until_s: float  # when to answer even if nothing has changed
-    latest_s: float  # when to answer even if a placement is due
+    until_s: float  # at this time the client gets an answer, even without news
+    latest_s: float  # the latest time for an answer with news; before it, the answer may wait for a pending placement
 
 
 @dataclass(slots=True)

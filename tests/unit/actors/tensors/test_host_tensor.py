@@ -31,7 +31,7 @@ COLOURS = st.builds(
     chroma_location=st.integers(0, 6),
 )
 MOST = 1.25
-"""In units of a value's last bit: half is rounding, and the rest comes from the bits that are kept between the two axes."""
+"""In units of the last bit: half is rounding, the rest comes from the bits that are kept between the two axes."""
 SIDES = st.integers(1, 40)
 
 

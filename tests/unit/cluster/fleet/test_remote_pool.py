@@ -108,7 +108,7 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
         assert second.doubts == [Doubt(HERE, "j", "it is short", is_wrong=True)]
         assert pool.state.notes == (
             "it is a fake",
-            "the process that holds Ray was replaced during the run: it was killed by SIGKILL",
+            "the process connected to Ray was replaced during the run: it was killed by SIGKILL",
         )
     assert hosts.started == 2
     assert [name.rpartition(".")[2] for name in hosts.names] == ["0", "1"]
