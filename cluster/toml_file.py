@@ -68,7 +68,7 @@ def load_model(
     wrong: str,
     parse_float: Callable[[str], Any] = float,
 ) -> ModelT:
-    """Return the value of ``model`` that a TOML file describes; the other arguments are for ``read_toml``.
+    """Return the instance of ``model`` that a TOML file describes; the other arguments are for ``read_toml``.
 
     Raises UsageError: the file cannot be read, is not TOML, or has an invalid key or value.
     """

@@ -51,7 +51,7 @@ class StationId(str):
 
     @property
     def number(self) -> int:
-        """The number of the station among the stations of the same seat on its node."""
+        """The station's number among its node's stations with the same seat."""
         return _parsed(self).number
 
     @property
@@ -61,7 +61,7 @@ class StationId(str):
 
     @property
     def bundle(self) -> "StationId":
-        """The name of the station's bundle: its own name or, for later slices, the station of the GPU's first slice."""
+        """The name of the station's bundle: the station's own name, or that of the station of the GPU's first slice."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 

@@ -72,7 +72,7 @@ class DevicePicture:
 
     @property
     def frame(self) -> DeviceFrame:
-        """The picture with its planes."""
+        """This picture as a ``DeviceFrame``, with an array for each plane."""
         return DeviceFrame(
             layout=self.format.layout,
             bits=self.format.bits,

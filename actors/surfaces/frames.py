@@ -135,7 +135,7 @@ class Frame:
         return _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
 
     def to_video_frame(self) -> VideoFrame:
-        """Return a frame of PyAV: the same memory on the host, or a copy from the device, as software would decode it.
+        """Return a PyAV frame, which shares the memory of a frame on the host, or is a copy of a frame on the device.
 
         ``DeviceError`` if the copy failed.
         """

@@ -54,9 +54,10 @@ class TensorPlace:
 
 
 def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
-    """Return where the caller's tensor is; ``UsageError`` if that is not stated, or the tensor is read-only.
+    """Return where the caller's tensor is; ``UsageError`` if it does not expose its memory, or is read-only.
 
-    A tensor on a device makes the CUDA ``stream`` wait for the producer's work, or names a stream for which to wait.
+    On a device, the tensor's library makes the CUDA ``stream`` wait for its own work (DLPack), or the returned place
+    names the stream for which the caller must wait (CUDA array interface).
     """
     if not hasattr(out, "__dlpack__") and not hasattr(out, "__cuda_array_interface__"):
         _refuse(f"out= is a {type(out).__name__}, which is not a tensor")

@@ -27,7 +27,7 @@ _FORMAT: Final = "Cf"
 _MARKS: Final = frozenset({"Mn", "Mc", "Me"})
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 _NAMED: Final = 12
-"""The most characters that a message names."""
+"""An error message lists at most this many characters that the font lacks."""
 
 
 class TextRenderer:

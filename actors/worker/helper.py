@@ -124,7 +124,10 @@ class Helper:
         return self.has_been_ready and not self.gone
 
     async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:
-        """Run work in the helper process. Raises ChildDied if the helper is gone or dies, and WorkError if the result is lost."""
+        """Run work in the helper process.
+
+        Raises ChildDied if the helper is gone or dies, and WorkError if the result is lost.
+        """
         if self._child is None:
             raise ChildDied(self.gone)
         self.busy += 1

@@ -49,7 +49,7 @@ def driver_lock(queue: Path, within_s: float = 0.0) -> Iterator[bool]:
         queue.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(f"{queue}.driver", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        message = f"no driver can run beside the queue {queue}: {error.strerror}"
+        message = f"the driver's lock file {queue}.driver cannot be created: {error.strerror}"
         raise QueueUnavailable(message, "Check its folder, or name another file with --queue.") from None
     try:
         yield _is_taken(descriptor, time.monotonic() + within_s)

@@ -26,7 +26,7 @@ class VerifyRequest(SourceRange):
     report_path: Annotated[
         str | None,
         Field(
-            description="A report of transcode: only the part that it encoded is compared, and losses that it names are accepted."
+            description="A report of transcode: only the part that it names is compared, and its losses are accepted."
         ),
         Option("--report", metavar="FILE.json"),
     ] = None

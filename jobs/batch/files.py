@@ -249,7 +249,7 @@ def _remote_sha256(store: Any, path: str) -> str:  # noqa: ANN401 - fsspec publi
 
 @contextmanager
 def _reading(source: str) -> Iterator[None]:
-    """Raise the errors of reading a local source as InputError."""
+    """Raise errors in reading a local source as InputError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -67,7 +67,7 @@ class Tally:
             self._frames += sum(each.frames_out for each in result.report.segments if not each.restored)
 
     def compared(self, entry: BatchEntry, state: EntryState, found: EntryEvent) -> None:
-        """Count an entry whose earlier result was compared."""
+        """Count an entry of an earlier run, after its recorded result was compared with the files."""
         if found is EntryEvent.FOUND_CHANGED:
             self._move(state, EntryState.WAITING)
             self._left_bytes += entry.source_bytes or 0

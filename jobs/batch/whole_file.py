@@ -98,7 +98,7 @@ class _OneThread(Pool):
         return PlacementPreview()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # hangs are detected outside this process
+        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # the parent process detects hangs
         began_s = time.time()
         try:
             result = work.run(self.context)

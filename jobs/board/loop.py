@@ -76,7 +76,10 @@ class WorkerWait:
         self._waited_s = 0.0
 
     async def goes_on(self, waited_s: float) -> None:
-        """Add ``waited_s`` to the time waited, and report why the job waits. Raises FleetUnavailable: the job has waited too long."""
+        """Add ``waited_s`` to the time waited, and report why the job waits.
+
+        Raises FleetUnavailable: the job has waited too long.
+        """
         reason = self._pool.state.of(self._job).waits_for
         if self._on_waiting is not None:
             await self._on_waiting(reason)

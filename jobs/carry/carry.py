@@ -205,7 +205,7 @@ def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> 
         message = f"the timecode {source.timecode} is lost {where}"
         yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
     if renamed := sorted(key for key, _ in plan.tags if not plan.container.spaced_tags and " " in key):
-        message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
+        message = f"tags are renamed, because their names cannot have spaces in .{name}: {', '.join(renamed)}"
         yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
     if lost := unheld_tags(source.tags, plan.container, free_keys=plan.free_keys):
         message = f"tags are lost in .{name}: {', '.join(lost)}"
@@ -235,7 +235,7 @@ def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
         message = f".{name} cannot name the language of {track.name}"
         yield Warning_(code="language-dropped", message=message, checks=checks("language"))
     if track.language_tag is not None and plan.container.language_tags is None:
-        message = f".{name} states the language of {track.name} without {track.language_tag}"
+        message = f".{name} keeps only the language code of {track.name}, not its full tag {track.language_tag}"
         yield Warning_(code="language-shortened", message=message, checks=checks("language"))
     if lost := lost_dispositions(track, plan.container):
         message = f".{name} does not say that {track.name} is {', '.join(lost)}"

@@ -160,7 +160,7 @@ class FrameWindow:
             return found
 
     def stop(self) -> None:
-        """Let all threads end, and release everything."""
+        """Tell all threads to end, without waiting for them, and release the held frames."""
         with self.changed:
             self._is_stopped = True
             for queue in self._queues.values():
@@ -254,7 +254,7 @@ class GroupWindow:
             return frame
 
     def stop(self) -> None:
-        """Let all threads end, and release everything."""
+        """Tell all threads to end, without waiting for them, and release the held frames."""
         with self.lock:
             self._is_stopped = True
             for held in self._held:

@@ -85,7 +85,7 @@ class TrackRanges:
     ) -> DecodeRange:
         """Return what to decode from ``segment`` to ``until``, including warm-up and the pictures of the seam.
 
-        Decoding starts ``entry_moves`` entry points earlier than usual, and at least ``warm_up_frames`` before the segment.
+        Decoding starts ``entry_moves`` entries earlier than usual, and at least ``warm_up_frames`` before the segment.
         """
         entry = self.entry(segment, entry_moves, warm_up_frames)
         last_packet = self._last_packet((until or segment).end_ticks)

@@ -87,7 +87,7 @@ class ExactScaler:
         """Return samples (h, w, 1) or (h, w, 3); ``Unsupported`` if no NVDEC surface holds such pictures."""
         format_, size = surface_format(frame.format.name), (frame.width, frame.height)
         if format_ is None or not format_.holds(*size):
-            message = f"a picture of {size[0]}x{size[1]} {frame.format.name} has no surface on a GPU"
+            message = f"a picture of {size[0]}x{size[1]} {frame.format.name} fits no GPU surface"
             raise Unsupported(message, "Use --dla-input host.")
         colour = self._colour or stated_colour(frame, Colour())
         surface = np.empty(format_.size_bytes(*size), dtype=np.uint8)

@@ -98,7 +98,7 @@ def without_packages(environ: Mapping[str, str]) -> DriverChoice:
 
 
 def needs_newer(system: CudaReport) -> str:
-    """Return briefly which runtimes are newer than the driver; "" if none is newer, or the version is unknown."""
+    """Return which runtimes are newer than the driver, as text; "" if none is newer, or the version is unknown."""
     if isinstance(system.cuda_version, Unavailable):
         return ""
     has = version_numbers(system.cuda_version)[:2]

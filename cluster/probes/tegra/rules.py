@@ -83,7 +83,7 @@ def features(facts: TegraFacts) -> dict[str, Rule]:
         ),
         "IPC that shares events": Rule(
             linux and capability >= (7, 0) and cuda >= (11, 5),
-            "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7",
+            "it needs CUDA 11.5 or later, compute capability 7 or later, and L4T or embedded Linux",
         ),
         "IPC that shares memory": Rule(
             capability >= THOR and cuda >= (13, 0),

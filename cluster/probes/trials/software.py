@@ -71,7 +71,7 @@ def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> So
         if name in outcome.deaths:
             reason = f"the trial's process ended: {outcome.deaths[name].detail}"
             trials += _trials(sample, reason, reason)
-    problems = (f"{len(outcome.untried)} software cases were not tried: {outcome.problem}",) if outcome.untried else ()
+    problems = (f"{len(outcome.untried)} software trials were not run: {outcome.problem}",) if outcome.untried else ()
     return SoftwareTrials(tuple(trials), streams, problems)
 
 

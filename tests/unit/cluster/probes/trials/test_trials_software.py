@@ -85,7 +85,7 @@ def test_a_child_that_never_begins_is_one_problem() -> None:
 
     found = probe_software(run=run)
     assert found.trials == ()
-    assert found.problems == (f"{len(SAMPLES)} software cases were not tried: ImportError: no av",)
+    assert found.problems == (f"{len(SAMPLES)} software trials were not run: ImportError: no av",)
 
 
 @pytest.mark.parametrize("name", sorted(ready_streams()))
