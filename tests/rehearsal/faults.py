@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -78,7 +77,7 @@ class Faults:
     struck: list[Struck] = field(default_factory=list)
 
     async def run(self, jobs: int) -> None:
-        """Carry them out while ``jobs`` end, the next one when the jobs that the last one has struck go on."""
+        """Carry them out while ``jobs`` end, the next one when what had failed is there again."""
         for number, fault in enumerate(Fault):
             after = number * jobs * 3 // (4 * len(Fault))
             await until(lambda after=after: self.watch.over >= after, 3600)  # type: ignore[misc]
@@ -89,12 +88,6 @@ class Faults:
             await self._strike(fault, victims[0])
             struck.back_s = self.watch.now_s
             self.say(f"{struck.at_s:6.0f} s: {fault}; there again at {struck.back_s:.0f} s")
-            with suppress(TimeoutError):
-                await until(lambda struck=struck: not self._still(struck), FOUND_S)  # type: ignore[misc]
-
-    def _still(self, struck: Struck) -> list[QueuedJob]:
-        """Return the victims that have made no progress since."""
-        return [job for job in struck.victims if self._went_on_s(struck, job) is None]
 
     async def _victims(self, fault: Fault) -> list[QueuedJob]:
         """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes."""
