@@ -159,6 +159,6 @@ def test_colours_are_h_273_s(*, y: int, cb: int, cr: int, matrix: int, range_: i
 
 def test_a_picture_without_a_surface_is_refused() -> None:
     """NVDEC has no RGB format, so an RGB picture is refused; the host can scale it."""
-    with pytest.raises(Unsupported, match="has no surface") as caught:
+    with pytest.raises(Unsupported, match="fits no GPU surface") as caught:
         ExactScaler(fake_tensor("x", (1, 3, 4, 4)), None).scaled(VideoFrame(8, 8, "rgb24"))
     assert "--dla-input host" in caught.value.next_step

@@ -72,8 +72,14 @@ class Kept(World):
                 super().carry_out(effect)
 
     def successor(self) -> "Kept":
-        """Return this supervisor's successor, rebuilt from workers, clients, Ray and the store."""
+        """Return this supervisor's successor, rebuilt from workers, clients, Ray and the store.
+
+        Each change of the quarantines is stored at once. Their ages are as fresh as if they were stored just now.
+        """
         state = self.core.state
+        held = {key: each for key, each in state.nodes.quarantines.items() if each.quarantine is not None}
+        assert unpack_quarantines(self.records, self.now_s).keys() == held.keys()
+        self.records = pack_kept(KeepQuarantines(held), self.now_s)[1]
         other = Kept(state.epoch + 1000, self.now_s, self.orders)
         other.sequence, other.records = self.sequence, self.records
         other.see(*(book.ray for book in state.nodes))
@@ -129,9 +135,11 @@ class Kept(World):
         return {
             "nodes": {book.ray.node: (book.ray, book.state, book.order) for book in state.nodes},
             "quarantines": {
-                key: replace(record, faults=())
+                key: replace(
+                    record, faults=(), quarantine=replace(held, rest_until_s=max(held.rest_until_s, self.now_s))
+                )
                 for key, record in state.nodes.quarantines.items()
-                if record.quarantine is not None
+                if (held := record.quarantine) is not None
             },
             "workers": {
                 book.worker: (book.ready_slots, book.device, book.reserved_cores, book.encoding)
