@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ...errors import CodecfleetError
 from ..machine import available_memory_bytes
+from ..queue.driver import Obstacle
 from ..ray.embedded import check_accepts
 from ..text_lines import gigabytes
 
@@ -27,20 +28,23 @@ def shortage(free: Room, least: Room) -> str:
     return " and ".join(short)
 
 
-def why_no_claim(least: Room, folder: Path, head: str | None) -> str:
-    """Return why a driver claims no job now; "" if it may.
+def obstacle(least: Room, folder: Path, head: str | None) -> Obstacle:
+    """Return why a driver claims no job now, if there is a reason.
 
     Args:
         least: the memory, and the space in ``folder``, that must be free.
         folder: the folder for temporary files, where a job keeps its work if its output is at a URL.
-        head: the address of the head of the cluster, without which the jobs fail. None or "auto": it is not asked.
+        head: the address of the head of the cluster, without which the jobs fail. None, "auto" and "local" are not
+            asked.
     """
-    free = Room(available_memory_bytes(), shutil.disk_usage(folder).free)
-    if short := shortage(free, least):
-        return short
     try:
-        if head and head != "auto":
+        if head not in (None, "", "auto", "local"):
             check_accepts(head)
     except CodecfleetError as error:
-        return error.message
-    return ""
+        return Obstacle(error.message, fails_jobs=True)
+    except (OSError, ValueError) as error:
+        return Obstacle(f"the head {head} cannot be asked: {error}", fails_jobs=True)
+    try:
+        return Obstacle(shortage(Room(available_memory_bytes(), shutil.disk_usage(folder).free), least))
+    except OSError as error:
+        return Obstacle(f"the free space of {folder} is unknown: {error.strerror}")

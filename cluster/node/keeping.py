@@ -107,7 +107,9 @@ class _Kept:
             if self.until_s is not None and time.monotonic() >= self.until_s:
                 self.kill()
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
-                if number in _ENDS_IT:
+                if code is not None:  # Ray has ended, and only the driver is awaited
+                    self.driver.kill() if number in _ENDS_IT else None
+                elif number in _ENDS_IT:
                     self.ask_to_end()
                 elif number == _NOTICE:
                     self.take(watch.notice)

@@ -48,7 +48,7 @@ class PreparedNode:
         """
         with registered(self.notice_s + STOP_S):
             watch = SpotWatch(self.spot, has_gpus=self.has_gpus)
-            around = {**os.environ, "RAY_ADDRESS": self.cluster, MODE: self.variables[MODE]}
+            around = {**os.environ, "CODECFLEET_ADDRESS": self.cluster, MODE: self.variables[MODE]}
             driver = OwnDriver(driver_command(self.driver) if self.driver else (), around, tell)
             keep(self.arguments, self.variables, notice_s=self.notice_s, watch=watch, driver=driver, on_start=on_start)
 

@@ -12,6 +12,7 @@ from ..fleet_variables import QUEUE
 from ..grouping import counted
 from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, KIND
 from ..probes.gpus.visible_device import CUDA_VARIABLE
+from ..queue.values import has_password
 from ..ray.private.nodes import LABELS, RESOURCES, START_HOOK
 from ..ray.token import MODE, TOKEN, TOKEN_PATH, read_token
 from .listed import label_words
@@ -120,7 +121,7 @@ def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str])
     return {
         **(exports(offer, around) if {RESOURCES, LABELS} & around.keys() else {}),
         **({_MARKET: "spot"} if options.spot.is_promised else {}),
-        **({QUEUE: ""} if options.driver else {}),  # only for the driver: it may hold a secret
+        **({QUEUE: ""} if has_password(around.get(QUEUE, "")) else {}),  # every process of Ray could read it
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),

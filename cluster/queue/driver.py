@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ...actors.task_owner import TaskOwner
 from ...errors import FleetUnavailable, QueueUnavailable, one_line
@@ -32,6 +32,14 @@ STOP_S: Final = 10.0
 _RENEWALS: Final = 6
 _GUARDED: Final = 2 / 3
 _BACK: Final = RunEnd(None)
+
+
+class Obstacle(NamedTuple):
+    """Why a driver claims no job; without a reason it may."""
+
+    reason: str = ""
+    fails_jobs: bool = False  #: whether jobs that run fail for the same reason, as without the head of their cluster
+
 
 StartRun: TypeAlias = Callable[[QueuedCommand, float], Awaitable[RunningJob | RunEnd]]
 
@@ -57,8 +65,8 @@ class _Held:
 class Driver:
     """Runs the jobs of a store, ``at_once`` at the same time, until ``stop`` or ``idle_s`` without a job.
 
-    ``say`` is called with a line for each event. ``why_not`` is called in a thread, every ``look_s``; while it returns
-    a reason, the driver claims no job, and a job that fails because it has no fleet is handed back.
+    ``say`` is called with a line for each event. ``look`` is called in a thread, every ``look_s``. While it returns an
+    obstacle, the driver claims no job. If the obstacle fails jobs, a job that fails without a fleet is handed back.
     """
 
     def __init__(
@@ -71,7 +79,7 @@ class Driver:
         idle_s: float | None = None,
         say: Callable[[str], object] = str,
         start: StartRun = start_run,
-        why_not: Callable[[], str] = str,
+        look: Callable[[], Obstacle] = Obstacle,
         look_s: float = LOOK_S,
     ) -> None:
         self.name = name or driver_name()
@@ -81,14 +89,14 @@ class Driver:
         self._idle_s = idle_s
         self._say = say
         self._start = start
-        self._why_not = why_not
+        self._look_for_obstacle = look
         self._look_s = look_s
         self._held: dict[JobClaim, _Held] = {}
         self._wake = asyncio.Event()
         self.is_stopping = False  #: whether it was asked to stop
         self._trouble = ""
         self._renewed_s = -lease_s
-        self._obstacle = ""  # why it claims nothing
+        self._obstacle = Obstacle()
 
     def stop(self) -> None:
         """Stop all jobs, hand them back, and make ``run`` return."""
@@ -103,7 +111,7 @@ class Driver:
             owner.start(self._keep_looking(), "whether it may claim")
             while True:
                 await self._step(owner)
-                busy_s = time.monotonic() if self._held else busy_s
+                busy_s = time.monotonic() if self._held or self._obstacle.reason else busy_s
                 if self._is_over(busy_s):
                     return
                 self._wake.clear()
@@ -126,7 +134,7 @@ class Driver:
                 await self._renew(owner)
             for held in list(self._held.values()):
                 await self._save_output(held)
-            if not self.is_stopping and len(self._held) < self._at_once and not self._obstacle:
+            if not self.is_stopping and len(self._held) < self._at_once and not self._obstacle.reason:
                 await self._claim(owner)
             self._trouble = ""
         except QueueUnavailable as error:
@@ -140,10 +148,10 @@ class Driver:
             await asyncio.sleep(self._look_s)
             await self._look()
 
-    async def _look(self) -> str:
-        obstacle = await asyncio.to_thread(self._why_not)
-        if bool(obstacle) != bool(self._obstacle):  # the figures in it change
-            self._say(f"claims no job: {obstacle}" if obstacle else "claims jobs again")
+    async def _look(self) -> Obstacle:
+        obstacle = await asyncio.to_thread(self._look_for_obstacle)
+        if bool(obstacle.reason) != bool(self._obstacle.reason):  # the figures in it change
+            self._say(f"claims no job: {obstacle.reason}" if obstacle.reason else "claims jobs again")
         self._obstacle = obstacle
         return obstacle
 
@@ -200,7 +208,7 @@ class Driver:
                     started.kill()
                 end = await started.end()
                 if await self._is_handed_back(end):
-                    end = _BACK
+                    end = RunEnd(None, used=end.used)
             await self._report(held, end)
         finally:
             del self._held[job.claim]
@@ -210,7 +218,7 @@ class Driver:
         """Return whether a job did not end because of itself."""
         if self.is_stopping:
             return end.exit_code != 0
-        return end.error == FleetUnavailable.__name__ and bool(await self._look())
+        return end.error == FleetUnavailable.__name__ and (await self._look()).fails_jobs
 
     async def _report(self, held: _Held, end: RunEnd) -> None:
         job_id, claim = held.job.job_id, held.job.claim

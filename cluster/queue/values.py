@@ -21,6 +21,11 @@ def without_password(place: str) -> str:
     return redacted(_USER_AND_PASSWORD.sub(rf"\1:{REDACTED}@", place) if place.startswith(DATABASES) else place)
 
 
+def has_password(place: str) -> bool:
+    """Return whether a queue's place holds a password."""
+    return place != without_password(place)
+
+
 class QueueState(Enum):
     """The state of a job in a queue."""
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from ...cluster import fleet_variables
 from ...cluster.queue.tenants import is_token
-from ...cluster.queue.values import without_password
+from ...cluster.queue.values import has_password, without_password
 from ...cluster.toml_file import read_toml
 from ...errors import REDACTED, UsageError, redacted
 from .layers import Layer, SpecT, spec_of
@@ -221,6 +221,8 @@ class Config:
             fleet_variables.DEBUG: ("debug", str(int(self.settings.debug))),
             **limit_variables(self.settings),
         }
+        if has_password(self.settings.queue or ""):
+            del values[fleet_variables.QUEUE]  # every process of a node could read the password
         return {variable: value for variable, (field, value) in values.items() if field in self.origins}
 
     def layer(self, model: type[BaseModel]) -> Layer:

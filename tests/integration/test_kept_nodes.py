@@ -248,6 +248,20 @@ def test_a_driver_hands_back_when_the_cloud_gives_notice_or_ray_ends() -> None:
     assert said.startswith("handed back\nRay ended by itself: it was killed by SIGKILL. ")
 
 
+def test_a_signal_after_rays_death_ends_the_driver_and_hides_no_failure() -> None:
+    """Ray ended by itself, whatever comes while the driver hands back its jobs."""
+    with keeper(OBEDIENT, driver=DEAF_DRIVER) as process:
+        assert [read(process), read(process)] == ["up", "drives"]
+        ray, driver = sorted(psutil.Process(process.pid).children(), key=psutil.Process.create_time)
+        ray.kill()
+        ray.wait(20)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=20)
+    assert process.returncode == 5
+    assert said.startswith("Ray ended by itself")
+    assert not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE
+
+
 @pytest.mark.parametrize(
     ("ray", "said"),
     [

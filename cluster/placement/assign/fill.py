@@ -75,7 +75,8 @@ class Fill:
                     order.append((max(sum(segments) / fps, max(segments) / fastest), number, options))
             claim.choices = [options for _, _, options in sorted(order, key=lambda entry: entry[:2])]
             if claim.choices:
-                pressure[claim.choices[0].has_nvenc] += claim.weight
+                self._choose(claim, claim.choices[0])
+                pressure[claim.options.has_nvenc] += claim.weight
 
     def _capacity(self, wanted: int, options: Options) -> tuple[float, float]:
         key = (wanted, options)
@@ -94,7 +95,7 @@ class Fill:
     def _give_first(self) -> None:
         """Give every claim one session; move the first sessions of other claims if that makes room."""
         able = [claim for claim in self.claims if claim.choices]
-        for claim in sorted(able, key=lambda claim: (len(claim.choices[0].found), claim.demand.job)):
+        for claim in sorted(able, key=lambda claim: (len(claim.options.found), claim.demand.job)):
             for options in claim.choices:
                 self._choose(claim, options)
                 if self._give_one(claim):

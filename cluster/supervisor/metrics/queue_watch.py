@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,21 +38,28 @@ async def watch_queue(place: str, take: TakeSamples, sleep: Callable[[float], Aw
 
 @dataclass(slots=True)
 class WatchedQueue:
-    """A queue, and how many looks it has answered."""
+    """A queue, and when its usage is read."""
 
     store: JobStore
-    answers: int = 0
+    has_answered: bool = False
+    usage_in: int = 0  #: after how many looks the usage is read
 
     def samples(self) -> tuple[MetricSample, ...]:
         """Read the queue; return no samples before its file exists."""
         try:
             figures = self.store.figures()
-            usage = self.store.usage() if self.answers % USAGE_LOOKS == 0 else []
         except Exception as error:  # noqa: BLE001 - nothing about the queue may end the supervisor
-            is_known = self.answers or isinstance(error, QueueUnavailable)
+            is_known = self.has_answered or isinstance(error, QueueUnavailable)
             return (MetricSample(table.QUEUE_ANSWERS, 0),) if is_known else ()
-        self.answers += 1
-        return tuple(_samples(figures, usage))
+        self.has_answered = True
+        return tuple(_samples(figures, self._usage()))
+
+    def _usage(self) -> list[UsageRow]:
+        """Return the use of tenants if it is due; a queue that is too slow for it is asked at the next time."""
+        is_due, self.usage_in = not self.usage_in, (self.usage_in or USAGE_LOOKS) - 1
+        with suppress(Exception):  # nothing about the queue may end the supervisor
+            return self.store.usage() if is_due else []
+        return []
 
 
 def _samples(figures: QueueFigures, usage: list[UsageRow]) -> Iterator[MetricSample]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...autoscale.config import AutoscaleConfig, load_autoscale
 from ...fleet_variables import AUTOSCALE, POLICY, QUEUE, idle_release_s
 from ...placement.model.policy import Policy, load_policy
-from ...queue.values import without_password
+from ...queue.values import has_password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def _shared(queue: str) -> str:
 
     Other programs of the cluster can read a supervisor's settings.
     """
-    if queue != without_password(queue):
+    if has_password(queue):
         return ""
     return queue if "://" in queue else str(Path(queue).absolute())
 

@@ -44,7 +44,7 @@ class Drive:
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Run jobs until the driver is idle or a signal stops it; return exit code 0."""
         from ...actors.task_owner import TaskOwner
-        from ...cluster.node.claiming import Room, why_no_claim
+        from ...cluster.node.claiming import Room, obstacle
         from ...cluster.queue.background import drive, hold_driver_lock
         from ...cluster.queue.driver import Driver
         from ...cluster.queue.places import open_store, queue_file
@@ -54,12 +54,10 @@ class Drive:
         del services, stdout
         say = Output(stderr).log
         least, head = Room(self.free_memory, self.free_disk), load_config().settings.address
-        why_not = partial(why_no_claim, least, Path(tempfile.gettempdir()), head)
+        look = partial(obstacle, least, Path(tempfile.gettempdir()), head)
 
         async def run() -> None:
-            driver = Driver(
-                store, at_once=self.at_once, lease_s=self.lease_s, idle_s=self.idle_s, say=say, why_not=why_not
-            )
+            driver = Driver(store, at_once=self.at_once, lease_s=self.lease_s, idle_s=self.idle_s, say=say, look=look)
             say(f"driver {driver.name} runs up to {self.at_once} jobs at once, until Ctrl-C")
             async with TaskOwner() as owner:
                 if path is not None:  # while this is held, no other driver starts in the background

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.node.claiming import Room, shortage, why_no_claim
+from codecfleet.cluster.node.claiming import Room, obstacle, shortage
+from codecfleet.cluster.queue.driver import Obstacle
 
 GB = 1_000_000_000
 
@@ -34,8 +35,19 @@ def test_a_driver_claims_only_while_the_head_answers(tmp_path: Path) -> None:
     with socket.socket() as head:
         head.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{head.getsockname()[1]}"
-        assert address in why_no_claim(Room(), tmp_path, address)
+        found = obstacle(Room(), tmp_path, address)
+        assert address in found.reason
+        assert found.fails_jobs
         head.listen()
-        assert why_no_claim(Room(), tmp_path, address) == ""
-    assert why_no_claim(Room(1, 1), tmp_path, None) == why_no_claim(Room(1, 1), tmp_path, "auto") == ""
-    assert "of disk" in why_no_claim(Room(1, 1 << 62), tmp_path, None)
+        assert obstacle(Room(), tmp_path, address) == Obstacle()
+    assert {obstacle(Room(1, 1), tmp_path, head) for head in (None, "auto", "local")} == {Obstacle()}
+    assert obstacle(Room(), tmp_path, "a..b:6379").fails_jobs
+
+
+def test_a_shortage_fails_no_running_job(tmp_path: Path) -> None:
+    """Neither does a temporary folder that is gone; the driver goes on."""
+    short, gone = (obstacle(Room(1, least), tmp_path / name, None) for name, least in (("", 1 << 62), ("gone", 1)))
+    assert "of disk" in short.reason
+    assert "No such file" in gone.reason
+    assert not short.fails_jobs
+    assert not gone.fails_jobs

@@ -61,8 +61,9 @@ def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     assert ray_variables(OFFER, NodeOptions(is_open=True), {})["RAY_AUTH_MODE"] == "disabled"
-    driving = NodeOptions(driver=("--jobs-at-once", "2"))
-    assert ray_variables(OFFER, driving, {})["CODECFLEET_QUEUE"] == ""  # which may hold the database's password
+    secret, plain = ({"CODECFLEET_QUEUE": f"postgresql://{user}@db/films"} for user in ("queue:pass", "queue"))
+    assert ray_variables(OFFER, NodeOptions(), secret)["CODECFLEET_QUEUE"] == ""
+    assert "CODECFLEET_QUEUE" not in ray_variables(OFFER, NodeOptions(), plain)
 
 
 def test_a_drivers_jobs_run_on_the_nodes_cluster() -> None:

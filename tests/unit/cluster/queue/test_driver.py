@@ -16,12 +16,12 @@ import pytest
 from codecfleet.actors.task_owner import TaskOwner
 from codecfleet.cluster.queue.background import _keep_driving, driver_lock, hold_driver_lock
 from codecfleet.cluster.queue.deciding import WAIT_S
-from codecfleet.cluster.queue.driver import Driver
+from codecfleet.cluster.queue.driver import Driver, Obstacle
 from codecfleet.cluster.queue.guard import clock
 from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import Transaction
-from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd
+from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd, Usage
 from codecfleet.errors import QueueUnavailable, Retry, UsageError
 
 LEASE_S = 3.0
@@ -106,7 +106,11 @@ class Bench:
             self.store.submit(name, command, tenant="t", priority=0, due_in_s=None, queued_max=9)
 
     def driver(
-        self, name: str = "one", at_once: int = 2, idle_s: float | None = None, why_not: Callable[[], str] = str
+        self,
+        name: str = "one",
+        at_once: int = 2,
+        idle_s: float | None = None,
+        look: Callable[[], Obstacle] = Obstacle,
     ) -> Driver:
         """Return a driver, which looks each time whether it may claim."""
         return Driver(
@@ -117,7 +121,7 @@ class Bench:
             idle_s=idle_s,
             say=self.lines.append,
             start=self.start,
-            why_not=why_not,
+            look=look,
             look_s=0.02,
         )
 
@@ -191,7 +195,9 @@ async def test_a_driver_short_of_memory_claims_nothing_until_it_has_some(bench: 
     figures = iter(range(9999))
     is_short = False
     async with TaskOwner() as owner:
-        driver = bench.driver(at_once=1, why_not=lambda: f"{next(figures)} GB of memory is free" if is_short else "")
+        driver = bench.driver(
+            at_once=1, look=lambda: Obstacle(f"{next(figures)} GB of memory is free" if is_short else "")
+        )
         owner.start(driver.run(), "driver")
         await bench.until(lambda: len(bench.runs) == 1)
         is_short = True
@@ -214,13 +220,42 @@ async def test_a_job_that_the_cluster_fails_is_handed_back_while_the_cluster_is_
     """The job's failure counts only if the cluster answers: then the job, or its command, is wrong."""
     bench.submit("homeless")
 
-    def why_not() -> str:
+    def look() -> Obstacle:
         is_away = len(bench.runs) == 1 and "job homeless: queued" not in bench.lines
-        return "no Ray answers at head:6379" if is_away else ""
+        return Obstacle("no Ray answers at head:6379", fails_jobs=True) if is_away else Obstacle()
 
-    await bench.driver(idle_s=1.0, why_not=why_not).run()
+    await bench.driver(idle_s=1.0, look=look).run()
     job = bench.store.job("homeless")
     assert (job.state, job.attempt, job.failures) == (QueueState.QUEUED, 2, 1)
+
+
+async def test_a_job_that_fails_during_a_shortage_has_failed(bench: Bench) -> None:
+    """A lack of memory does not excuse it; and the driver is not idle while it may not claim."""
+    bench.submit("homeless")
+    looks = iter(range(9999))
+    async with TaskOwner() as owner:
+        driver = bench.driver(idle_s=0.0, look=lambda: Obstacle("memory is short" if next(looks) > 0 else ""))
+        owner.start(driver.run(), "driver")
+        await bench.until(lambda: "job homeless: queued" in "".join(bench.lines))
+        looked = next(looks)
+        await bench.until(lambda: next(looks) > looked + 5)
+        assert bench.store.job("homeless").failures == 1
+        driver.stop()
+
+
+async def test_an_attempt_that_is_handed_back_is_charged(bench: Bench) -> None:
+    """What it has used so far counts."""
+    bench.submit("a")
+    async with TaskOwner() as owner:
+        driver = bench.driver()
+        owner.start(driver.run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        driver.is_stopping = True
+        bench.runs[0].finish(RunEnd(130, used=Usage(100.0, 50.0, 7)))
+        await bench.until(lambda: bench.states()["a"] is QueueState.QUEUED)
+    (row,) = bench.store.usage()
+    assert (row.core_s, row.gpu_s, row.written_bytes) == (100.0, 50.0, 7)
+    assert bench.store.job("a").failures == 0
 
 
 async def test_a_cancelled_job_is_stopped(bench: Bench) -> None:

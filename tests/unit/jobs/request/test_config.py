@@ -143,6 +143,12 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     assert config.variables() == handed_on | {"CODECFLEET_IDLE_S": "7.0"}
 
 
+def test_a_databases_password_is_not_passed_on(tmp_path: Path) -> None:
+    """Other programs can read the environment of a cluster's processes."""
+    config = config_of(tmp_path, 'queue = "postgresql://queue:secret@db/films"\nray = "first"')
+    assert config.variables() == {"CODECFLEET_RAY": "first"}
+
+
 def test_the_command_line_counts_instead_of_the_configuration(configure: Configure) -> None:
     """The configuration sets a job's default, and an option replaces it."""
     configure("device = 'cpu'\nworkers = 3\nstrict = true\nwork = '/w'")

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from codecfleet.actors.worker.orders import GoneClients
 from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
@@ -144,7 +145,8 @@ class Kept(World):
             "workers": {
                 book.worker: (book.ready_slots, book.device, book.reserved_cores, book.encoding)
                 for book in state.stations.values()
-                if book.state is StationState.READY
+                # An idle worker of a draining node ends at once; under a successor it ends after the clients' reports.
+                if book.state is StationState.READY and state.node_of(book).state is not DeviceState.DRAINING
             },
             "caps": {device: at for device, at in self.caps().items() if device in self.refusing()},
             "drained": {book.ray.node: book.leaves_s for book in state.nodes},

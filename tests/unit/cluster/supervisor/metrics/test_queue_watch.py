@@ -86,6 +86,28 @@ def test_use_is_read_more_rarely_than_jobs_are_counted(tmp_path: Path) -> None:
     store.close()
 
 
+class SlowUsage(SqliteStore):
+    """A queue that answers, but not how much tenants used."""
+
+    asked = 0
+
+    def usage(self, *_arguments: object, **_options: object) -> list[UsageRow]:
+        self.asked += 1
+        raise QueueUnavailable("the statement took too long")
+
+
+def test_a_use_that_cannot_be_read_is_asked_for_as_rarely(tmp_path: Path) -> None:
+    """The jobs are counted all the same."""
+    store = SlowUsage(tmp_path / "queue.sqlite")
+    submit(store, "a", "films")
+    watched = WatchedQueue(store)
+    answers = [
+        each.value for _ in range(USAGE_LOOKS + 1) for each in watched.samples() if each.metric is table.QUEUE_ANSWERS
+    ]
+    assert (answers, store.asked) == ([1] * (USAGE_LOOKS + 1), 2)
+    store.close()
+
+
 def test_many_tenants_of_any_name_are_few_series(tmp_path: Path) -> None:
     """The tenants that used most are told, under names of one line."""
     clock = [0.0]
@@ -107,7 +129,7 @@ def test_many_tenants_of_any_name_are_few_series(tmp_path: Path) -> None:
 def test_a_queue_that_no_longer_answers_is_told(error: Exception) -> None:
     """Only that it does not answer: other values stay as they were."""
     expected = [(table.QUEUE_ANSWERS, 0)]
-    assert [(each.metric, each.value) for each in WatchedQueue(Away(error), answers=1).samples()] == expected
+    assert [(each.metric, each.value) for each in WatchedQueue(Away(error), has_answered=True).samples()] == expected
     is_known = isinstance(error, QueueUnavailable)
     assert len(WatchedQueue(Away(error)).samples()) == is_known
 
