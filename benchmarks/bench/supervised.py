@@ -1,5 +1,6 @@
 """A supervisor's core, a simulated cluster that carries out every effect at once, and drivers that report to it."""
 
+import math
 import pickle
 import time
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ class World:
         self.grants: dict[str, Grants] = {}
         """The newest report of each driver."""
         self.pass_s = 0.0
-        """How long the last placement took."""
+        """How long a placement takes: the shorter of the last two, as for the runner."""
+        self._took_s = math.inf
 
     def join(self) -> None:
         """List and probe every node."""
@@ -55,7 +57,8 @@ class World:
         began_s, placed_s = time.process_time(), self.core.state.placed_s
         effects = self.core.decide(event, self.now_s)
         if self.core.state.placed_s != placed_s:
-            self.pass_s = time.process_time() - began_s
+            took_s = time.process_time() - began_s
+            self.pass_s, self._took_s = min(took_s, self._took_s), took_s
         return [answer for effect in effects if (answer := self._answer(effect)) is not None]
 
     def feed(self, happened: Sequence[events.SupervisorEvent]) -> None:

@@ -93,11 +93,10 @@ class SupervisorRunner(SupervisorClient):
         self._clock = clock = clock or AwakeClock(GAP_MAX_S)
         self._sleep = sleep
         self._on_failure = on_failure
-        self.failure = ""
-        self._is_open = False
+        self.failure, self._is_open = "", False
         self._tasks = Background(self._fail)
         self._ticking: asyncio.TimerHandle | None = None
-        self._pass_s = 0.0
+        self._pass_s, self._took_s = 0.0, math.inf  # the shorter of the last two placements, and the last one
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None
@@ -188,8 +187,9 @@ class SupervisorRunner(SupervisorClient):
         self._metering.measure(self._tally.count(event, now_s))
         decided = decide(self._core, event, now_s)
         if state.placed_s == now_s:
-            self._pass_s = self._clock() - now_s
-            self._metering.measure((MetricSample(PLACEMENT, self._pass_s),))
+            took_s = self._clock() - now_s
+            self._pass_s, self._took_s = min(took_s, self._took_s), took_s
+            self._metering.measure((MetricSample(PLACEMENT, took_s),))
         if decided.defect:
             self._past.note(f"defect: {decided.defect}", time.time())
             log(LogAction.DEFECT, f"a decision failed: {decided.defect}")

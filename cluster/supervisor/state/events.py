@@ -150,7 +150,7 @@ class QuarantinesRecalled(SupervisorEvent):
 class Ticked(SupervisorEvent):
     """Time has passed: handle due tasks, and place all jobs again if something has changed."""
 
-    pass_s: float = 0.0  # how long the last placement took; the next placement waits five times as long
+    pass_s: float = 0.0  # how long a placement takes; the next one waits five times as long
 
 
 @dataclass(frozen=True, slots=True)

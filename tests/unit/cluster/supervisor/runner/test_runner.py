@@ -15,6 +15,7 @@ from codecfleet.cluster.logs.writing import logged_to
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.runner.recording import Decided, decide
 from codecfleet.cluster.supervisor.runner.runner import (
     HEARTBEAT_S,
     LOOK_S,
@@ -23,6 +24,7 @@ from codecfleet.cluster.supervisor.runner.runner import (
     TICK_S,
     SupervisorRunner,
 )
+from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -126,6 +128,26 @@ async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner:
     assert grants.slots.keys() == {"j"}
     assert planned is not None
     assert planned.cancelled()
+
+
+async def test_one_slow_placement_does_not_delay_the_next(
+    make_runner: MakeRunner, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next placement waits five times as long as the shorter of the last two took."""
+    _, runner, _ = await at_work(make_runner)
+    took_s = iter([0.5, 9.0, 0.5, 8.0, 9.0])
+
+    def slow(core: Core, event: events.SupervisorEvent, now_s: float) -> Decided:
+        clock._now_s += next(took_s)
+        return decide(core, event, now_s)
+
+    monkeypatch.setattr("codecfleet.cluster.supervisor.runner.runner.decide", slow)
+    found = []
+    for _ in range(5):
+        runner._core.state.is_dirty, runner._core.state.placed_s = True, None
+        runner.feed(events.Ticked())
+        found.append(runner._pass_s)
+    assert found == [0.0, 0.5, 0.5, 0.5, 8.0]
 
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
