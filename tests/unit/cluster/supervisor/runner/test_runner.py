@@ -135,10 +135,10 @@ async def test_one_slow_placement_does_not_delay_the_next(
 ) -> None:
     """The next placement waits five times as long as the shorter of the last two took."""
     _, runner, _ = await at_work(make_runner)
-    took_s = iter([0.5, 9.0, 0.5, 8.0, 9.0])
+    took_s = [0.5, 9.0, 0.5, 8.0, 9.0]
 
     def slow(core: Core, event: events.SupervisorEvent, now_s: float) -> Decided:
-        clock._now_s += next(took_s)
+        clock._now_s += took_s.pop(0) if took_s else 0.0
         return decide(core, event, now_s)
 
     monkeypatch.setattr("codecfleet.cluster.supervisor.runner.runner.decide", slow)
