@@ -107,11 +107,11 @@ class _Kept:
             if self.until_s is not None and time.monotonic() >= self.until_s:
                 self.kill()
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
-                if code is not None:  # Ray has ended, and only the driver is awaited
-                    self.driver.kill() if number in _ENDS_IT else None
+                if number in _ENDS_IT and code is not None:  # Ray has ended, and only the driver is awaited
+                    self.driver.kill()
                 elif number in _ENDS_IT:
                     self.ask_to_end()
-                elif number == _NOTICE:
+                elif number == _NOTICE and code is None:
                     self.take(watch.notice)
 
     def _code(self) -> int | None:

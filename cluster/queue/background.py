@@ -113,7 +113,7 @@ def _ensure_driver(queue: Path, option: str) -> int:
 
 
 def _reap() -> None:
-    """Let go of drivers that this process has started and that have ended."""
+    """Forget the drivers that this process has started and that have ended."""
     for death in list(_STARTED):
         try:
             is_over = os.waitid(os.P_PIDFD, death, os.WEXITED | os.WNOHANG) is not None

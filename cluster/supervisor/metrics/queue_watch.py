@@ -17,11 +17,11 @@ from .tally import Metering, TakeSamples
 LOOK_S: Final = 15.0
 """How often the jobs are counted: 45 ms for 100,000 jobs."""
 USAGE_LOOKS: Final = 20
-"""At every how many looks the use of tenants is read, which takes 0.6 s for 200,000 attempts."""
+"""The use of tenants is read at one look in this many: reading takes 0.6 s for 200,000 attempts."""
 NAME_MAX: Final = 100
 """How many characters of a tenant's name are shown."""
 TENANTS_MAX: Final = 100
-"""Of how many tenants there are series: those that used most."""
+"""At most this many tenants have series: the tenants that used most."""
 
 
 async def watch_queue(place: str, take: TakeSamples, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

@@ -244,7 +244,7 @@ async def test_a_job_that_fails_during_a_shortage_has_failed(bench: Bench) -> No
 
 
 async def test_an_attempt_that_is_handed_back_is_charged(bench: Bench) -> None:
-    """What it has used so far counts."""
+    """The tenant pays for the work that the attempt has done."""
     bench.submit("a")
     async with TaskOwner() as owner:
         driver = bench.driver()

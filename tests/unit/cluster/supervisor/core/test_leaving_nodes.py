@@ -45,7 +45,7 @@ def test_clients_learn_when_their_workers_end(skew_s: float) -> None:
 
 
 def test_a_notice_is_news_once() -> None:
-    """A client that waits for news is told of a notice at once, and not of each second that passes."""
+    """A client that waits for news learns of a notice at once, and not of each second that passes."""
     world, worker = _noticed()
     jobs = (wants("j", 100, {worker: 2}),)
     world.say("one", *jobs)

@@ -109,7 +109,7 @@ def test_a_use_that_cannot_be_read_is_asked_for_as_rarely(tmp_path: Path) -> Non
 
 
 def test_many_tenants_of_any_name_are_few_series(tmp_path: Path) -> None:
-    """The tenants that used most are told, under names of one line."""
+    """The tenants that used most are shown, under names of one line."""
     clock = [0.0]
     store, monitor = SqliteStore(tmp_path / "queue.sqlite", clock=lambda: clock[0]), Monitor()
     for number in range(TENANTS_MAX + 5):
