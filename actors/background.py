@@ -14,8 +14,8 @@ class Background:
     """The background tasks of one object.
 
     Inside one function, ``actors.task_owner`` is simpler. ``on_death`` gets the name and the error of each task that
-    fails, and must end the object. The other tasks go on until ``stop`` or ``end``, since they may have to wake
-    callers.
+    fails, and must end the object. The other tasks go on until ``stop`` or ``end``, because callers may still wait for
+    them.
     """
 
     def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
@@ -41,7 +41,7 @@ class Background:
     async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
         """Cancel all tasks and wait up to ``grace_s`` for them to end.
 
-        Tasks with a name in ``awaited`` get another ``grace_s`` before they are cancelled.
+        Tasks with the name ``awaited`` are cancelled only if they have not ended after another ``grace_s``.
         """
         last = {task for task in self._tasks if task.get_name() == awaited}
         for task in self._tasks - last:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""The most doublings that are computed: the wait reaches ``most_s`` earlier, and more would overflow a float."""
+"""The largest power of ``factor`` that is computed: the wait reaches ``most_s`` earlier, and a float could overflow."""
 
 
 @dataclass(frozen=True, slots=True)

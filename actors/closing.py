@@ -8,10 +8,10 @@ from typing import Self
 
 @contextmanager
 def undone_by(undo: Callable[[], object]) -> Iterator[None]:
-    """Call ``undo`` if the block fails."""
+    """Call ``undo`` if the block raises, even for ``KeyboardInterrupt``; the error is raised again."""
     try:
         yield
-    except BaseException:  # nothing may stay open after an interrupt either
+    except BaseException:  # even an interrupt must not leave anything open
         undo()
         raise
 

@@ -25,15 +25,19 @@ Patience = Callable[["Future[Any]", float], bool]
 """Waits for a future, up to a number of seconds, and returns whether the future is done."""
 
 CALL_S: Final = 60.0
-"""A picture takes milliseconds, but more on a GPU that many processes share, or that is being reset."""
+"""The time limit of a driver call. A picture takes milliseconds, but longer on a GPU that many processes share, or that
+is being reset.
+"""
 OPENING_S: Final = 180.0
-"""A driver opens the sessions of a host one by one, and a machine with many GPUs may take a minute to start."""
+"""The time limit for opening a device or a session. A driver opens the sessions of a host one by one, and a machine
+with many GPUs may take a minute to start.
+"""
 _MISSING: Final = object()
 _ADVICE: Final = "Restart this process; codecfleet doctor shows whether the device is healthy."
 
 
 def wait_for(future: "Future[Any]", seconds: float) -> bool:
-    """Wait in real time."""
+    """Wait for a future by the real clock; return whether it is done."""
     concurrent.futures.wait({future}, timeout=seconds)
     return future.done()
 
@@ -121,7 +125,7 @@ class CallWatch:
     atomic operation on a dictionary, and wakes no thread. The watch's own thread checks as often as the shortest limit,
     so that a call that begins between two checks is due after the next check.
 
-    ``call_s`` is the limit of a call, and ``opening_s`` that of opening a device or a session. ``clock`` returns
+    ``call_s`` is the limit of a call, ``opening_s`` the limit for opening a device or a session. ``clock`` returns
     seconds. ``wait`` waits on a condition for at most a number of seconds, with the condition's lock held.
     """
 

@@ -118,7 +118,7 @@ class Retry(Enum):
 
 
 class CodecfleetError(Exception):
-    """Something that codecfleet could not do.
+    """The base class of codecfleet's errors.
 
     Args:
         message: one line that states the failure and its cause, with the wrong value; secrets in addresses are

@@ -11,7 +11,7 @@ DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
-"""An Exp-Golomb number begins with at most this many zeros: it is at most 2^32 - 2 (H.264 section 7.2)."""
+"""The most zeros before an Exp-Golomb number, which is at most 2^32 - 2 (H.264 section 7.2)."""
 
 
 _CONTINUES: Final = 0xFF
@@ -21,7 +21,7 @@ _CONTINUES: Final = 0xFF
 class RandomAccess(Enum):
     """Whether and how decoding can start at a packet."""
 
-    IDR = "idr"  #: pictures after the packet, in coding and presentation order, do not refer to pictures before it
+    IDR = "idr"  #: no picture after this one, in coding or presentation order, refers to a picture before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
     RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises that pictures shown from here on are correct

@@ -145,7 +145,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
         if reader.flag() or reader.bits(2) != _KEY_FRAME:  # show_existing_frame, frame_type
             return None
         is_shown = reader.flag()
-        # a shown frame states a presentation time, other frames showable_frame and error_resilient_mode
+        # A shown frame states a presentation time; any other frame states showable_frame and error_resilient_mode.
         reader.skip(sequence.time_bits if is_shown else 2)
     reader.skip(1)  # disable_cdf_update
     if sequence.screen_content and (sequence.screen_content != _SELECTED or reader.flag()):

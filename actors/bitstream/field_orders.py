@@ -30,7 +30,7 @@ _FIRST: Final = {False: FieldOrder.TOP_FIRST, True: FieldOrder.BOTTOM_FIRST}
 
 
 class FieldOrders:
-    """Reads the packets of a track in demux order; ``codec`` is FFmpeg's canonical name of the codec."""
+    """Finds the field orders of a track's packets, given in demux order; ``codec`` is FFmpeg's name of the codec."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self.is_read = codec in ("mpeg2video", "h264")

@@ -46,8 +46,8 @@ class PacketHeaders(NamedTuple):
     """Facts from the headers of one packet; damaged headers are not detected."""
 
     shown: int = 1  # how many pictures the packet shows
-    sequence: CodedSequence | None = None  # the sequence from the packet on, None if the packet states none
-    begins: bool = False  # whether no picture after the packet refers to a picture before it
+    sequence: CodedSequence | None = None  # the sequence that begins at the packet; None if the packet states none
+    begins: bool = False  # whether all later pictures can be decoded without the pictures before the packet
     resizes: bool = False  # whether the picture size changes within a sequence; decoders differ in how they handle that
     has_captions: bool = False
 

@@ -24,8 +24,6 @@ _READ_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class _SequenceSet:
-    """The fields read from a sequence parameter set."""
-
     number: int
     size: PictureSize
     whole_frames_only: bool  # every picture is coded as a frame, without fields or macroblock pairs
@@ -36,7 +34,7 @@ class _SequenceSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class H264Fields:
-    """What a sequence parameter set of H.264 states about the coding and signalling of fields."""
+    """How an H.264 sequence parameter set says that fields are coded and signalled."""
 
     frame_num_bits: int
     has_plane_numbers: bool  # each slice names its colour plane (``separate_colour_plane_flag``)

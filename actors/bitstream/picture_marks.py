@@ -11,7 +11,9 @@ from .picture_sizes import PictureSizes
 from .vp9 import vp9_frames
 
 _MESSAGES: Final = frozenset({45, 47, 137, 144, 147})
-"""Frame packing, display orientation, mastering display, content light level, alternative transfer function."""
+"""The SEI messages that are compared: frame packing, display orientation, mastering display, content light level and
+alternative transfer function.
+"""
 _HEVC_SEI, _H264_SEI = 39, 6
 _AV1_SEQUENCE, _AV1_METADATA = 1, 5
 _AV1_LIGHT_AND_MASTERING: Final = (b"\x01", b"\x02")
@@ -27,7 +29,7 @@ _JPEG_FRAMES, _JPEG_SCAN = (0xC0, 0xC1, 0xC2, 0xC3), 0xDA
 
 
 class PictureMarks:
-    """Reads the access points of a track in demux order; ``codec`` is FFmpeg's canonical name of the codec."""
+    """Makes the marks of a track's access points, given in demux order; ``codec`` is FFmpeg's name of the codec."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec

@@ -23,7 +23,7 @@ _HEAD_BYTES: Final = 16
 
 
 class PictureSizes:
-    """Reads the access points of a track in demux order; ``codec`` is FFmpeg's canonical name of the codec."""
+    """Finds the picture sizes at a track's access points, in demux order; ``codec`` is FFmpeg's name of the codec."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec

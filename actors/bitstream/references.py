@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _H264_SLICES: Final = range(1, 5)
 _H264_BESIDE: Final = frozenset({6, 9, 12})
-"""Units, besides slices, that do not make a packet needed; any other unit, such as a parameter set, does."""
+"""The units that may be left out together with an unreferenced slice: SEI messages, delimiters and filler data."""
 _HEVC_LAST_SLICE: Final = 31
 _HEVC_NON_REFERENCE: Final = frozenset(range(0, 15, 2))
 _HEVC_SEQUENCE_SET: Final = 33

@@ -30,7 +30,7 @@ SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
-"""The flags that announce captions: process_cc_data_flag, and a cc_count above 0."""
+"""Matches the byte that announces captions: process_cc_data_flag is set, and cc_count is above 0."""
 _ACTIVE: Final = rb"[\x40-\x7f\xc0-\xff]"
 _REGISTERED: Final = re.compile(
     rb"\xb5\x00\x31(?:(?P<A53_CC>GA94\x03%b)|(?P<AFD>DTG1%b))"
@@ -69,14 +69,14 @@ _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
 """How many bytes of a packet are read first; the picture's first slice usually begins within them."""
 _TAIL_BYTES: Final = 1 << 16
-"""How many bytes at the end of a packet are searched for the last unit, the RPU."""
+"""How many bytes at the end of a packet are searched for the last unit, which has Dolby Vision's metadata (RPU)."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
 """BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""
 
 
 class RiderReader:
-    """Reads the packets of one track.
+    """Finds the side data on the packets of one track.
 
     ``codec`` is FFmpeg's canonical name of the codec; ``extradata`` says how units are delimited.
     """

@@ -27,7 +27,7 @@ _LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
 _DISPLAY: Final = struct.Struct(">8H2I")
 _LEVELS: Final = struct.Struct(">2H")
 _UNITS: Final = (50_000, 10_000, 10_000)
-"""The units of chromaticities, and of the highest and lowest luminance."""
+"""How many units make 1.0 of a chromaticity coordinate, and 1 cd/m² of the highest and the lowest luminance."""
 _AV1_UNITS: Final = (1 << 16, 1 << 8, 1 << 14)
 
 

@@ -34,7 +34,7 @@ _AAC_LAYOUTS: Final = {
     12: "7.1",
     14: "5.1.2",
 }
-"""FFmpeg's layouts by channel configuration; FFmpeg's decoder reads configuration 7 as 7.1, as encoders mean it."""
+"""FFmpeg's layouts by channel configuration. Encoders write 7 for 7.1, and FFmpeg's decoder reads it as 7.1."""
 _REPLICATES_SPECTRUM: Final = frozenset({5, 29})
 _MPEG_RATES: Final = (44_100, 48_000, 32_000, 0)
 _MPEG_MONO: Final = 3

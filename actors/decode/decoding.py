@@ -53,7 +53,7 @@ _SHOWN_AGAIN = "vp9"
 This decoder delays no picture: each picture belongs to the packet just decoded.
 """
 _MOST_BYTES_PER_PIXEL = 16
-"""The bytes per pixel of two pictures, each with four components of 16 bits."""
+"""Enough memory per pixel for two pictures, each with four components of 16 bits."""
 
 
 class Decoded(Protocol):
@@ -96,7 +96,7 @@ class DecodeRange:
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
 
     def colour(self, packet: int | None) -> Colour | None:
-        """Return the colours of a packet's pictures; None keeps the decoder's colours."""
+        """Return the colours of a packet's pictures; None if the decoder's own colours are right."""
         if not self.colours:
             return None
         place = bisect_right(self.colours, -1 if packet is None else packet, key=lambda each: each[0])
@@ -105,7 +105,7 @@ class DecodeRange:
 
 @dataclass(slots=True)
 class DecodeTally:
-    """Counts, damage and wall time of decoding."""
+    """Counts pictures and packets of one decode, and records the damage and the wall time."""
 
     packets: int = 0
     frames: int = 0
@@ -160,7 +160,7 @@ class OpenTrack(NamedTuple):
 
 
 class PictureDecoder(ABC, Generic[PictureT]):
-    """Turns the packets of a range into pictures, which are the same for every decoder.
+    """Decodes the packets of a range; every decoder yields the same pictures.
 
     Thread-safe. Reports show ``name``.
     """
@@ -296,7 +296,6 @@ def _in_time(
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    """Yield the pictures unchanged, and record the times of damaged pictures."""
     for ticks, (picture, damaged) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)

@@ -192,7 +192,7 @@ def stretches(matrix: tuple[int, ...]) -> bool:
 
 
 def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
-    """Return the horizontal and vertical scale of a display matrix, in 1/65536."""
+    """Return the horizontal and vertical scale of a display matrix, in units of 1/65536."""
     a, b, _, c, d, *_ = matrix
     return hypot(a, c), hypot(b, d)
 
@@ -230,7 +230,7 @@ def _static_hdr(of_stream: Mapping[str, bytes], of_frame: Mapping[str, bytes]) -
 
 
 def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> StreamExtras:
-    """Return a stream's extras, completed from ``first_frame`` if it is given."""
+    """Return the properties that encoders do not carry over, from the stream and, if given, its first picture."""
     of_stream = side_data(stream)
     of_frame = frame_side_data(first_frame) if first_frame is not None else {}
     has_alpha = first_frame is not None and any(component.is_alpha for component in first_frame.format.components)

@@ -20,8 +20,9 @@ class NvdecOptions:
             "low", as soon as the order of presentation is certain; with "zero", together with its own packet. "low" and
             "zero" are for tracks whose pictures are shown in coding order.
         largest: the (width, height) up to which a session changes size within a track without a new decoder
-            (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. This option uses the
-            driver's cuvidReconfigureDecoder, which was tested on the simulator, but not yet on a GPU.
+            (``maxwidth`` and ``maxheight``); memory for that size is allocated from the beginning. None allows one
+            size. This option uses the driver's cuvidReconfigureDecoder, which was tested on the simulator, but not yet
+            on a GPU.
         sei_messages: give each frame its SEI messages (``Frame.notes``).
         statistics: give each frame its decode statistics (``Frame.notes``).
 
@@ -44,7 +45,7 @@ class NvdecOptions:
 
     @property
     def has_notes(self) -> bool:
-        """Whether pictures have notes."""
+        """Whether pictures carry their SEI messages or decode statistics (``Frame.notes``)."""
         return self.sei_messages or self.statistics
 
     @property

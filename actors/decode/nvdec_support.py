@@ -1,6 +1,6 @@
 """Judges whether NVDEC may decode a track: every picture must equal the software decoder's picture.
 
-``nvidia.nvdec.caps`` asks the device.
+This module looks only at the track; ``nvidia.nvdec.caps`` asks the device.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class CodedTrack:
 
 
 def track_facts(stream: "VideoStream") -> CodedTrack:
-    """Read the facts of an opened track."""
+    """Read the facts about a track from its opened stream, without decoding."""
     parameters = video_parameters(stream)
     return CodedTrack(
         codec=stream.codec_context.codec.canonical_name,

@@ -72,7 +72,7 @@ class PictureConversion(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the memory."""
+        """Release the conversion's device memory."""
 
 
 class PicturePacker(ABC):
@@ -84,7 +84,7 @@ class PicturePacker(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the memory."""
+        """Release the packer's device memory."""
 
 
 class WorkerDevice(ABC):
@@ -105,13 +105,13 @@ class WorkerDevice(ABC):
     def decoder_with(
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
-        """Return a decoder like ``surfaces`` or ``pictures``, on sessions with ``options``."""
+        """Return a decoder whose sessions have ``options``. If ``on_device``, its pictures are in device memory."""
 
     @abstractmethod
     def packet_decoder(
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PacketDecoder[VideoFrame] | PacketDecoder[DevicePicture]":
-        """Return a decoder that takes packets one by one, on sessions with ``options``."""
+        """Return a decoder that takes packets one by one, and whose sessions have ``options``."""
 
     @abstractmethod
     def free_bytes(self) -> int:

@@ -74,7 +74,7 @@ class EndedPieces:
     """The newest ``ENDED_KEPT`` of the pieces that have ended since the last ``take``. Thread-safe."""
 
     def __init__(self) -> None:
-        # There is no lock, since decoding threads would queue for it: appending to a deque and popping are atomic.
+        # A lock would make decoding threads wait. None is needed, because a deque's append and pop are atomic.
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:

@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """What running work may use: the worker's GPU, if any, and progress reports, which also raise ``Cancelled``."""
+    """Gives running work the worker's GPU, if any, and takes its progress reports, which may raise ``Cancelled``."""
 
     began_s: float = field(default_factory=time.monotonic)
     frames_done: int = 0  # frames done since the last ``start_over``

@@ -32,7 +32,7 @@ class TuningInfo(StrEnum):
 
 
 class RateMode(StrEnum):
-    """The rate control mode."""
+    """NVENC's modes of rate control: constant quantizers, variable bitrate, constant bitrate."""
 
     CBR = "cbr"
     VBR = "vbr"
@@ -40,7 +40,7 @@ class RateMode(StrEnum):
 
 
 class Multipass(StrEnum):
-    """The resolution of a first pass."""
+    """Whether NVENC analyses each picture in a first pass, and at which resolution."""
 
     QUARTER = "qres"
     FULL = "fullres"

@@ -48,7 +48,7 @@ class EncoderProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareProfile(EncoderProfile):
-    """One software encoder."""
+    """A software encoder, with its options for each preset."""
 
     presets: tuple[Options, ...]  # for the presets 1 to 7
     params_key: str | None  # the option for the library's own parameters

@@ -22,7 +22,7 @@ LEAST_RATE_BPS: Final = 1000
 
 
 class Codec(StrEnum):
-    """A video coding format; the value is the user's name for it."""
+    """A video coding format; the value is its name in options."""
 
     H264 = "h264"
     HEVC = "hevc"
@@ -72,7 +72,7 @@ def check_rate(rate: RateControl) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSettings:
-    """The final settings of one encoder."""
+    """The final settings of one encoder; equal settings and pictures give equal bytes."""
 
     codec: Codec
     implementation: str  # the name of the encoder in FFmpeg (``libx264``) or of NVENC (``h264_nvenc``)

@@ -50,7 +50,7 @@ _OPEN_WITH: Final = "Open the session with maxrate_bps equal to bitrate_bps and 
 
 
 class SoftwareEncoder(EncoderSession[VideoFrame]):
-    """A session of a software encoder of FFmpeg; it changes the time, ``pict_type`` and ``duration`` of frames.
+    """A session of an FFmpeg software encoder; it changes the time, ``pict_type`` and ``duration`` of given frames.
 
     ``EncoderFailed`` if the encoder does not open with these settings.
     """

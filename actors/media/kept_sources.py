@@ -26,7 +26,7 @@ from .seeking import AccessPoint
 from .stores import Shipment, place_of
 
 KEPT_FORMATS: Final = ("mov", "matroska")
-"""The demuxers whose open containers are reused, each by the first of its names."""
+"""The demuxers whose open containers are reused; a demuxer with several names is listed by its first name."""
 MOST_KEPT: Final = 16
 """How many idle sources are kept: at least as many as a worker decodes at once. The index of a long film takes several
 megabytes.

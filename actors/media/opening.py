@@ -81,7 +81,7 @@ def open_source(
 ) -> Iterator[av.container.InputContainer]:
     """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote source is read.
 
-    ``limits`` None means those of the environment. ``undecoded`` skips decoding the first pictures, which takes longer
+    If ``limits`` is None, the environment's apply. ``undecoded`` skips decoding the first pictures, which takes longer
     than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation times are
     wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while the
     source is opened.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How many times botocore tries a request. Uploads of parts need the pauses, 4 s in total on average."""
+"""How many times botocore tries a request. Uploads of parts need the pauses between the attempts: 4 s in total on
+average.
+"""
 HTTP_SILENCE_S: Final = 8
 """How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10

@@ -26,7 +26,7 @@ FrameT = TypeVar("FrameT")
 RESET_S = 1
 """The largest step back of a decoding clock that counts as disorder; a larger step is a reset (R1)."""
 LONGEST_GAP_S = 6 * 3600
-"""The largest leap ahead that counts as a gap; a larger leap is a reset too: FFmpeg takes the restarted clock of a
+"""The largest leap ahead that counts as a gap. A larger leap is a reset too: FFmpeg takes the restarted clock of a
 transport stream for a clock that wrapped around its 33 bits, and adds a day.
 """
 LARGEST_DENOMINATOR = 1_000_000_000

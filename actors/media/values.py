@@ -63,7 +63,7 @@ class ContentLight:
 
 @dataclass(frozen=True, slots=True)
 class HdrStatic:
-    """Static HDR metadata of a track; either half may be missing."""
+    """Static HDR metadata of a track; the mastering display, the content light level or both may be missing."""
 
     mastering: MasteringDisplay | None = None
     light: ContentLight | None = None

@@ -54,7 +54,7 @@ _SWITCH_INTERVAL_S: Final = 1e-4
 ms costs a quarter of the speed.
 """
 _SHARED_BYTES: Final = 16 << 30
-"""A GPU with this much free memory may be used by two of our processes; smaller GPUs have few engines."""
+"""A GPU with this much free memory may be used by two codecfleet processes; smaller GPUs have few engines."""
 _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'Run pip install "codecfleet[nvidia]"; codecfleet doctor shows what else is missing.'
 
@@ -85,7 +85,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """A GPU of this process. The first user opens it with ``open_``, and gets the error if opening fails."""
+    """A GPU of this process. The first caller opens it with ``open_``, and gets the error if opening fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -154,7 +154,7 @@ class Gpu(WorkerDevice):
 
     @property
     def ordinal(self) -> int:
-        """Its CUDA ordinal."""
+        """The device's CUDA ordinal in this process."""
         return self.opened().cuda.ordinal
 
     def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
@@ -316,7 +316,7 @@ def assemble_gpu(
     is_shared: bool = False,
     sessions_enough: int | None = None,
 ) -> OpenedGpu:
-    """Put a GPU's parts together.
+    """Make a GPU's memory pools, decoders and encoders.
 
     If ``unpacker`` is None, the host splits the planes. ``wrong_pictures`` returns how many wrong pictures were
     reported so far. If ``converter``, ``packing`` or ``tensors`` is None, the device's kernels do that work.

@@ -45,7 +45,7 @@ class FrameKind(Enum):
 
 
 class WireFrame(NamedTuple):
-    """One frame, received."""
+    """A received frame."""
 
     kind: FrameKind
     number: int

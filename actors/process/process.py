@@ -1,4 +1,4 @@
-"""Starts our own programs: Python modules that share a channel with the process that started them."""
+"""Starts codecfleet's own programs: Python modules that share a channel with the process that started them."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class StartedProcess(NamedTuple):
     ended: Callable[[], str]  #: waits a few seconds for the process's end, and returns how it ended; called once
     death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows the death
     warm_fleet: int | None = None  #: the process id of the warm fleet, if this is only a connection to it
-    note: str = ""  #: for a job's report
+    note: str = ""  #: a remark for a job's report
 
     def first_word(self) -> bytes:
         """Return a program's first message (empty if the program ended), and close the channel; the program goes on."""
@@ -63,6 +63,6 @@ def run_program(
     """Start a module as ``start_program`` does; ``environment`` None means this process's environment."""
     starter = 0 if outlives else os.getpid()
     argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
-    # -P: no module of the current folder shadows one of ours.
+    # -P: no module of the current folder shadows a module of codecfleet.
     command = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), program, argument]
     return start_command(command, prints=Prints.KEPT, environment=environment, limits=limits)

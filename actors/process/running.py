@@ -159,5 +159,5 @@ def last_line(said: str) -> str:
 def end_with(parent: int) -> None:
     """Make the kernel kill this process, even if it hangs, when the thread of ``parent`` that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    if os.getppid() != parent:  # it has ended already
+    if os.getppid() != parent:  # the parent has ended already
         os._exit(1)

@@ -73,7 +73,7 @@ class Subtitle:
 class BurntSubtitles:
     """A track's subtitles, in order and one at a time."""
 
-    source_index: int  # the track's place in the source
+    source_index: int  # the track's index in the source
     track: str
     sha256: str  # the digest of the whole track, even if ``subtitles`` has only a part
     screen: Screen
@@ -138,7 +138,7 @@ class Burner:
             return frame
         if shown is not self._shown:
             self._shown, self._blends = shown, self._worked_out(shown)
-        # A copy: the decoder may still refer to the picture, or the picture may be shown again.
+        # Draw on a copy: the decoder may still refer to the picture, or the picture may be shown again.
         mine = self._copied(frame)
         lay(self._blends, mine)
         return mine

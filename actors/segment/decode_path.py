@@ -53,7 +53,7 @@ class PictureChain(Protocol[PictureT]):
         """Yield the remaining pictures."""
 
     def close(self) -> None:
-        """Release its memory. Idempotent."""
+        """Release the chain's memory. Idempotent."""
 
 
 class DeviceChain:

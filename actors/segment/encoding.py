@@ -79,12 +79,12 @@ class EncodeSegment(Work[EncodedSegment]):
 
     @property
     def may_wait(self) -> bool:
-        """Return True: the track's encoder is chosen and cannot change any more."""
+        """True: the track's encoder is chosen, and cannot change any more."""
         return True
 
     @property
     def file(self) -> str:
-        """Name its source."""
+        """The path or address of the source."""
         return self.decode.source
 
     def run(self, context: WorkContext) -> EncodedSegment:
@@ -215,7 +215,8 @@ class _Run(Generic[PictureT]):
         return device.open_encoder(settings, from_host=self._path.device is None)
 
     def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - any memory
-        # Relative to the segment, so that the encoder's output does not depend on the segment's place in the track.
+        # Times are relative to the segment, so that the encoder's output does not depend on the segment's place in the
+        # track.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
         if self._path.device is None:
             frame.pts, frame.time_base = ticks - self._base_ticks, self._work.encoder.time_base

@@ -59,7 +59,7 @@ DENOISE: Final[Mapping[str, str]] = {
 }
 """Options of FFmpeg's ``bilateral`` for three strengths of noise: about 2, 4 and 8 steps of 255."""
 DENOISE_SAMPLE_BYTES: Final = 16
-"""The filter keeps four floats for each sample (vf_bilateral.c)."""
+"""The filter's memory for each sample: four floats (vf_bilateral.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ class FilterChain:
             # Filter all planes, in the encoder's format, which the filter accepts.
             filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
         filters += [graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else []
-        # A copy: the decoder may still refer to the picture.
+        # Draw on a copy, because the decoder may still refer to the picture.
         return filters + ([graph.add("copy")] if self._settings.overlay is not None else [])
 
     def _framing(

@@ -39,7 +39,7 @@ class FrameRate:
 
     @property
     def pictures(self) -> int:
-        """How many pictures the output has: all whose source picture is chosen before ``end_ticks``, at least one."""
+        """The number of output pictures: all whose source picture is chosen before ``end_ticks``, at least one."""
         return max(1, self.following(self.end_ticks))
 
     def shown_at(self, number: int) -> Fraction:

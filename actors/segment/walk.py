@@ -68,7 +68,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
     """One walk over a segment on one path. Used once, by one thread.
 
     Args:
-        range_: what to decode.
+        range_: the packets to decode.
         interval: the segment's time [start, end), in ticks; None is unbounded.
         path: the decoder and its memory.
         fallback: why no better path is used.

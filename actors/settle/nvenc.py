@@ -1,4 +1,4 @@
-"""Turns a request's quality, rates and preset into one settled NVENC encoder.
+"""Turns a request's quality, rates and preset into the settings of one NVENC encoder.
 
 Devices that lack a feature (B pictures, look-ahead) form their own encoder kind, and never share a track with other
 devices. Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; advice of the Video Codec SDK. Nothing was measured on
@@ -58,7 +58,7 @@ class EncoderCapabilities:
         return bool(self.values.get(f"support_{name}", 0))
 
     def most(self, name: str, unknown: int) -> int:
-        """Return a limit, or ``unknown`` if the package does not know it."""
+        """Return the device's limit ``name``, or ``unknown`` if the package does not know this limit."""
         return int(self.values.get(name, unknown))
 
     @property
@@ -104,7 +104,7 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # NVENC's names (docs/nvenc.md); these settings override ours
+    options: tuple[tuple[str, NvencValue], ...] = ()  # NVENC's names (docs/nvenc.md); override codecfleet's
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
@@ -118,7 +118,7 @@ _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
     {"preset": Preset.P6, "bf": 3, "multipass": Multipass.FULL, "lookahead": 16, "aq": 0},
     {"preset": Preset.P7, "bf": 4, "multipass": Multipass.FULL, "lookahead": 24, "aq": 0},
 )
-"""The settings of our presets 1 to 7, for devices that support the settings."""
+"""The settings of codecfleet's presets 1 to 7, for devices that support the settings."""
 
 
 def nvenc_request(
@@ -225,7 +225,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Return the settings of a single session: the given settings, and our defaults that do not contradict them."""
+    """Return a single session's settings: the given settings, and codecfleet's defaults that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -242,7 +242,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return our settings that a mode or given rates exclude."""
+    """Return the names of codecfleet's settings that a mode or given rates exclude."""
     if mode is RateMode.CONSTQP:
         # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED

@@ -1,4 +1,4 @@
-"""Settles requests for software encoders or NVENC, once the pictures and the machine are known."""
+"""Turns requests for software encoders or NVENC into exact settings, once the pictures and the machine are known."""
 
 from dataclasses import replace
 from fractions import Fraction

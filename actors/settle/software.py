@@ -1,4 +1,4 @@
-"""Turns a request into a settled software encoder, with every option set that can change an output byte.
+"""Turns a request into a software encoder's settings, with every option that can change an output byte.
 
 Segments are encoded on different machines and joined, so the same pictures must give the same bytes everywhere; the
 options that each library needs for that were measured (docs/encoders.md).
@@ -24,7 +24,7 @@ THREADS = 2
 _CORES_FILLED: Final = 16
 _MOST_X264_THREADS: Final = 8
 _ROWS_PER_THREAD: Final = 135
-"""x264 codes as many pictures at once as it has threads, each some rows behind its reference picture."""
+"""The picture rows for each thread: x264 codes one picture per thread, each some rows behind its reference picture."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # units of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
@@ -55,7 +55,7 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
-    options: Options = ()  # options by FFmpeg's names, which override ours; parameters in ``x264-params`` merge
+    options: Options = ()  # by FFmpeg's names; they override codecfleet's, except that ``x264-params`` are merged
     dolby_vision: bool = False  # whether to keep Dolby Vision data (RPUs): HEVC in 10 bits, profile 8
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them

@@ -43,7 +43,7 @@ class PictureWork(Work[SeenT]):
 
     @property
     def file(self) -> str:
-        """Name its source."""
+        """The path or address of the source."""
         return self.decode.source
 
     def run(self, context: WorkContext) -> SeenT:

@@ -19,7 +19,7 @@ from .frames_dlpack import CPU, CUDA, DeviceArray, DeviceOwner
 from .host_pictures import plane_rows
 
 _SIDE: Final = 16
-"""The side of the pictures by which a pixel format is described."""
+"""The side of the picture with which PyAV describes a pixel format."""
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 """The endings of FFmpeg's names of floating-point formats."""
 
@@ -107,7 +107,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the frame's DLPack tensor, which the properties below also describe."""
+        """The shape of the frame's DLPack tensor; ``strides``, ``dtype`` and ``nbytes`` describe the same tensor."""
         return self._tensor.shape
 
     @property
@@ -158,7 +158,7 @@ class Frame:
         return _one_array(self.to_video_frame())
 
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Return what ``to_ndarray`` returns, for ``np.asarray(frame)``: always a copy, even on the host.
+        """Return the array of ``to_ndarray``, for ``np.asarray(frame)``: always a copy, even on the host.
 
         Raises:
             ValueError: ``copy`` is False.

@@ -134,8 +134,8 @@ def window_taps(
     """Return the taps that scale a window of an axis to ``target_count`` samples.
 
     ``window`` is (begin, extent) in luma samples. The result's ``firsts`` count from the first sample of the whole
-    plane, and its weights sum to ``one``. Only samples whose area is at
-    least partly inside the window are used; beyond the window's edges, the outermost of these samples are repeated.
+    plane, and its weights sum to ``one``. Only samples whose area is at least partly inside the window are used; beyond
+    the window's edges, the outermost of these samples are repeated.
     """
     begin, extent = window
     first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)

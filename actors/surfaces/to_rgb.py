@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..media.values import Colour
 
 WEIGHT_BITS: Final = 16
-"""The bits of a weight. A weight is below 2.2: sums of 8-bit samples fit signed 32 bits; deeper samples take 64."""
+"""The bits of a weight. A weight is below 2.2, so sums of 8-bit samples fit 32 signed bits; deeper samples take 64."""
 _FULL: Final = 2
 """FFmpeg's number for full range."""
 _BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (

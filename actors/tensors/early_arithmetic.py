@@ -20,7 +20,7 @@ _WORD: Final = np.dtype("<u2")
 _TERM_BITS: Final = 8
 _LEAST, _MOST = np.int16(0), np.int16((256 << EARLY_BITS) - 1)
 _HALF: Final = 2
-"""A half in quarters."""
+"""One half, in units of a quarter."""
 _HIGH_BYTE: Final = 0xFF00
 
 

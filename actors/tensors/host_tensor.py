@@ -23,7 +23,7 @@ from .tensor_maker import FrameGroup, TensorMaker
 from .tensor_memory import HostTensor, TensorMemory, host_target
 
 _ALONE: Final = 2
-"""The axes of a plane with one channel."""
+"""The number of axes of a plane with one channel."""
 _HALF_BITS: Final = 16
 _BEFORE_HALF: Final = 0x7FFF
 

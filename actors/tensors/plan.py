@@ -28,7 +28,7 @@ from .tensor_format import TensorFormat
 TAP_BITS: Final = 14
 """The bits of a resizing weight: with these, sums of 8-bit samples are exact in single precision."""
 SPARE_BITS: Final = 2
-"""The extra low bits that a sample has between the two axes."""
+"""The extra low bits of a sample between steps 1 and 2."""
 COLOUR_BITS: Final = WEIGHT_BITS
 _BYTE_BITS: Final = 8
 _BYTE_COLOUR_BITS: Final = 11

@@ -269,7 +269,7 @@ class HostBfloat16:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape."""
+        """The tensor's shape."""
         return self.bits.shape
 
     @property

@@ -76,7 +76,7 @@ class Conformer:
         self._resampler = AudioResampler(sample_format, target, target_rate)
 
     def _settled(self) -> Iterator[AudioFrame]:
-        """Yield the rest of one shape, after which the output is as long as the input so far."""
+        """Yield the remaining samples of one shape; afterwards the output is as long as the input so far."""
         missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
         for ready in [] if self._resampler is None else self._resampler.resample(None):
             if ready.samples and missing > 0:

@@ -17,7 +17,9 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""Canvas height divided by font size. A canvas narrower than 16:9 takes the height of a 16:9 canvas that is as wide."""
+"""Canvas height divided by font size. If a canvas is narrower than 16:9, the height of a 16:9 canvas of that width
+counts.
+"""
 _EDGE_SHARE: Final = 14
 """The letter size, in widths of the black edge."""
 _WIDEST: Final = 90

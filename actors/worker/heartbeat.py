@@ -43,7 +43,7 @@ class WorkerFacts:
 class Heartbeat:
     """A worker's state. All counts begin with the process."""
 
-    frames_done: int  #: only grows
+    frames_done: int  #: frames done so far
     running: tuple[tuple[str, str], ...]  #: (job, label) of the running work
     decoding: int = 0  #: decoder sessions in use on the worker's device
     recycle_due: str = ""  #: why the process should be replaced once idle; "" if it should not
@@ -71,7 +71,7 @@ class Speed:
     fps: float
     job: str  #: the only job of the sessions; "" if ``fps`` means nothing, as jobs are mixed or sessions changed
     sessions: int
-    on_device: bool = False  #: the worker's device decoded
+    on_device: bool = False  #: whether the worker's device decoded
 
 
 def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Speed:

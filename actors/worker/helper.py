@@ -160,7 +160,7 @@ class Helper:
             self.end(f"it was silent for {limit_s:.0f} s")
 
     def end(self, why: str) -> None:
-        """Kill it."""
+        """Kill the helper process, and report ``why`` as the reason."""
         self.over(why)
         if self._child is not None:
             self._child.kill(why)

@@ -86,7 +86,7 @@ MODULES: Final = {
     "commands.cluster": ("doctor", "nodes", "devices"),
     "commands.supervisor": ("status", "top", "drain", "cordon", "uncordon"),
 }
-"""Where commands are."""
+"""The commands that each module declares."""
 
 
 def _commands(name: str) -> Commands:

@@ -93,9 +93,9 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
 
 
 def tell_driver(**facts: object) -> None:
-    """Add facts to those in the driver's file, if this command runs as a job of a queue.
+    """Write facts to the file that the queue's driver reads, if this command runs as a job of a queue.
 
-    A later fact replaces an earlier one of the same name.
+    A later fact replaces an earlier fact of the same name.
     """
     from ..cluster.fleet_variables import FAILURE, TOLD_BYTES
 

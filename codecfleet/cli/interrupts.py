@@ -38,7 +38,7 @@ class Phase(Enum):
 class Act(Enum):
     """The action to take after an event."""
 
-    CANCEL = "cancel"  #: the job
+    CANCEL = "cancel"  #: cancel the job
     EXIT = "exit"  #: end the process now with the exit code of the state
 
 

@@ -38,7 +38,7 @@ class PlanOn:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A cluster's nodes."""
+    """A cluster's nodes, and the nodes that it would add for a plan."""
 
     inventory: "Inventory"
     growth: str = ""  #: which nodes would be requested, and why; "" if the cluster does not grow by itself

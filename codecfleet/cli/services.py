@@ -121,20 +121,20 @@ class Services:
         return batch_page(read_figures(database_path(spec.resolved())))
 
     def probe(self, source: str) -> Answer:
-        """Describe a file."""
+        """Answer the command ``probe`` about a file."""
         from ..jobs.probe.job import probe
 
         found = probe(source)
         return Answer(list(found.lines()), found.model_dump(mode="json"))
 
     def plan(self, spec: "TranscodeSpec", on: "PlanOn") -> Answer:
-        """Plan a job, and place the plan."""
+        """Answer the command ``plan``: plan a job, and place the plan."""
         from .plan import plan_answer
 
         return plan_answer(spec, on)
 
     def verify(self, pair: "VerifyRequest", progress: Progress) -> Answer:
-        """Compare two files."""
+        """Answer the command ``verify``: compare an output with its input."""
         from ..jobs.verify.job import verify
 
         verdict = verify(
@@ -281,13 +281,13 @@ class Services:
         return asyncio.run(fleet_status(address))
 
     def watch(self, address: str | None, show: "Callable[[Seen], None]", every_s: float) -> Awaitable[None]:
-        """Show the status of a fleet repeatedly; ``status`` documents the address."""
+        """Show the status of a fleet repeatedly; the address is as for ``status``."""
         from ..cluster.operate.desk import watch_status
 
         return watch_status(address, show, every_s)
 
     def open_desk(self, address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
-        """Open a connection to the status and history of a fleet; ``status`` documents the address."""
+        """Open a connection to the status and history of a fleet; the address is as for ``status``."""
         from ..cluster.operate.desk import fleet_desk
 
         return fleet_desk(address)

@@ -70,7 +70,7 @@ def planned_text(event: "Planned") -> str:
 
 
 def stage_text(event: "StageStarted") -> str:
-    """Return a description of a stage."""
+    """Return the description of a stage for the user, such as "starting workers"."""
     return _STAGES.get(event.stage, event.stage)
 
 

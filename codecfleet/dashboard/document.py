@@ -33,7 +33,7 @@ def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[St
 
 
 def document(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> dict[str, Any]:
-    """Return the content of the page; ``trouble`` is why there is no fleet to show, or ""."""
+    """Return the content of the page; its ``trouble`` says why there is no fleet to show, or is ""."""
     if seen is None:
         return {"schema": SCHEMA, "trouble": NO_SUPERVISOR, "fleet": None}
     if isinstance(seen, FleetUnavailable):

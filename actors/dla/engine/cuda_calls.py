@@ -15,12 +15,12 @@ from ...device.memory_choice import (
 )
 
 EXTERNAL_DEVICE: Final = 911
-"""An engine outside CUDA reported an error; every cuDLA handle must be asked for its latest error."""
+"""The CUDA error for a failure of an engine outside CUDA; every cuDLA handle must be asked for its latest error."""
 _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
 CONTEXT_ACTIVE: Final = 708
-"""The context already exists, so its flags cannot be set; drivers before CUDA 11 then keep the old flags."""
+"""The CUDA error for a context that exists, so its flags cannot be set; drivers before CUDA 11 keep the old flags."""
 
 
 class CudaFailure(Exception):
@@ -34,7 +34,7 @@ class CudaFailure(Exception):
 
 
 class _ContextActive(CudaFailure):
-    """``CONTEXT_ACTIVE``."""
+    """The failure with the code ``CONTEXT_ACTIVE``."""
 
 
 def lost(failure: CudaFailure, device: int) -> DeviceLost:

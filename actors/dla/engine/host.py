@@ -25,7 +25,7 @@ from .watchdog import Timing
 
 EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
-"""An accelerator's errors do not affect the CUDA context.
+"""The execution mode in which a DLA's errors do not affect the CUDA context.
 
 Bit 1 is never set: it would let tasks leave the order of their stream, on which hybrid sessions rely.
 """

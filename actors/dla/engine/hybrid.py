@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .host import DlaHost
 
 _TENSOR = Party.GPU | Party.DLA
-"""Who uses a tensor's memory: CUDA copies or converts data into it, and out of it."""
+"""The users of a tensor's memory: the DLA, and CUDA, which copies or converts the data."""
 _COPIED = Party.HOST | Party.GPU
-"""Who uses the staging memory of copies."""
+"""The users of the staging memory of copies."""
 _NON_BLOCKING = 1
 _WITHOUT_TIMES = 2
 """CU_EVENT_DISABLE_TIMING."""

@@ -30,7 +30,7 @@ class Cudla(Protocol):
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``."""
+        """Return a module's tensor descriptors; ``kind`` is one of ``DESCRIPTORS``."""
 
     def last_error(self, handle: int) -> CudlaStatus:
         """Return a handle's latest asynchronous error (``cudlaGetLastError``)."""
@@ -50,7 +50,7 @@ class CudlaBinding:
         except self._binding.CudlaError as error:
             raise CudlaFailure(function, CudlaStatus.of(int(error.status))) from None
         except RuntimeError as error:
-            # The binding looks for the library at the first call, and for each function at the function's first call.
+            # The binding looks for the library at the first call, and for each function at that function's first call.
             if "FunctionNotFound" in type(error).__name__:
                 raise FunctionMissing(function) from None
             raise CudlaFailure(function, CudlaStatus.DRIVER_NOT_FOUND) from None
@@ -60,7 +60,7 @@ class CudlaBinding:
         return int(getattr(self.call("cudlaDeviceGetAttribute", handle, which), _ATTRIBUTES[which]))
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails if there are no descriptors."""
+        """Return a module's tensor descriptors; ``kind`` is one of ``DESCRIPTORS``."""
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
@@ -114,7 +114,7 @@ class CudlaLibrary:
         return value & 0xFF if which == UNIFIED_ADDRESSING else value  # the value is a union whose member is one byte
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``."""
+        """Return a module's tensor descriptors; ``kind`` is one of ``DESCRIPTORS``."""
         count = int(self.call("cudlaModuleGetAttributes", module, kind[0])) & 0xFFFFFFFF
         if not count:
             return ()

@@ -45,8 +45,9 @@ class DlaSession(Closing):
     in the order of their submission.
 
     Tasks are asynchronous: ``submit`` returns when they are queued, and their errors come from a later call, at the
-    latest from ``synchronize``. Registering memory twice does no harm. Every other error of cuDLA is final (CUDA for
-    Tegra 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and the process has to end.
+    latest from ``synchronize``. Registering memory twice is refused, and changes nothing. Every other error of cuDLA
+    is final (CUDA for Tegra 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and the process
+    has to end.
 
     Every method may be called from any thread; the calls of one session run one after the other. Besides its own
     errors, every method may raise:
@@ -89,7 +90,7 @@ class DlaSession(Closing):
 
     @property
     def state(self) -> DlaSessionState:
-        """The state of the session."""
+        """The session's state; another session's failure can change it at any time."""
         return self._calls.state
 
     def attributes(self) -> DeviceAttributes:

@@ -43,7 +43,7 @@ class SessionCalls:
             self.move(DlaEvent.FAIL)
 
     def cudla(self, function: str, *arguments: object, limit_s: float | None = None) -> Any:
-        """Call a function of cuDLA."""
+        """Call a cuDLA function as ``ask`` does."""
         return self.ask(function, lambda: self._library.call(function, *arguments), limit_s)
 
     def ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:

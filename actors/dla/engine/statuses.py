@@ -17,7 +17,7 @@ class CudlaStatus(IntEnum):
     """The meaning of the code, in words."""
 
     def __new__(cls, code: int, meaning: str = "") -> Self:
-        """Make a member."""
+        """Make a member from its code and the code's meaning."""
         status = int.__new__(cls, code)
         status._value_, status.meaning = code, meaning
         return status

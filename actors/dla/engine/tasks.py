@@ -1,4 +1,4 @@
-"""The inputs and outputs of a DLA session, as cuDLA reads them (CUDA for Tegra, chapter 5, and cudla.h)."""
+"""The values that a DLA session takes and returns, as cuDLA reads them (CUDA for Tegra, chapter 5, and cudla.h)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -47,12 +47,12 @@ class Deadlines:
     _due_s: float | None = field(default=None, init=False)
 
     def submitted(self, now_s: float, tasks: int) -> None:
-        """Add tasks."""
+        """Move the deadline by the time limits of ``tasks`` more tasks."""
         begins_s = now_s if self._due_s is None else max(now_s, self._due_s)
         self._due_s = begins_s + tasks * self.limits.task_s
 
     def ended(self) -> None:
-        """Forget the tasks, all of which are done."""
+        """Remove the deadline, because all tasks are done."""
         self._due_s = None
 
     def patience_s(self, now_s: float) -> float:

@@ -77,12 +77,12 @@ class Network:
 
     @property
     def source(self) -> TensorDescriptor:
-        """The input."""
+        """The descriptor of the network's only input."""
         return self._module.inputs[0]
 
     @property
     def results(self) -> tuple[TensorDescriptor, ...]:
-        """The outputs."""
+        """The descriptors of the network's outputs."""
         return self._module.outputs
 
     @property

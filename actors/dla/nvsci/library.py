@@ -34,7 +34,7 @@ class NvSciFailure(Exception):
 
     @property
     def meaning(self) -> str:
-        """The meaning of the error, in words."""
+        """The meaning of the error in words, with its code."""
         return f"{ERRORS.get(self.code, 'failed')} (NvSciError {self.code:#x})"
 
 

@@ -39,7 +39,7 @@ class FragmentWatch:
         """The position up to which packets were read; 0 before the first packet."""
 
     def see(self, position: int, data: bytes) -> None:
-        """Process what was read at ``position``."""
+        """Process ``data``, which FFmpeg read at ``position``."""
         if len(data) == _TAIL_BYTES:
             self._tail = position, data
         before = self._next_bytes
@@ -104,7 +104,7 @@ class HeaderWatch(FragmentWatch):
         self._bytes = 0
 
     def see(self, position: int, data: bytes) -> None:
-        """Process what was read at ``position``."""
+        """Process and keep ``data``, which FFmpeg read at ``position``."""
         super().see(position, data)
         if self._bytes + len(data) <= _MOST_BYTES and len(data) > len(self._kept.get(position, b"")):
             self._bytes += len(data)

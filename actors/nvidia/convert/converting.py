@@ -167,7 +167,7 @@ class Converter(SurfaceConverter):
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)
 
     def prepare(self, conversion: Conversion, target_address: int) -> "_Converting":
-        """Prepare a conversion."""
+        """Upload the conversion's weights and prepare its kernels."""
         return _Converting(self._cuda, self._kernels, conversion, target_address)
 
 
@@ -194,7 +194,7 @@ class _Converting(SurfaceConversion):
             launch.begin(stream)
 
     def close(self) -> None:
-        """Free its memory."""
+        """Free the conversion's memory on the device."""
         if self._scratch:
             self._cuda.free(self._scratch)
             self._scratch = 0

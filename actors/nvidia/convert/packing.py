@@ -114,10 +114,10 @@ class _Job(ctypes.Structure):
 
 
 class Begins(Protocol):
-    """Work that can be put into a stream."""
+    """Work that can be queued in a stream."""
 
     def begin(self, stream: Stream) -> None:
-        """Begin the work, which is done when the stream has finished."""
+        """Queue the work, which is done when the stream has finished."""
 
 
 class PackingKernels(ABC):
@@ -129,14 +129,17 @@ class PackingKernels(ABC):
 
 
 class CompiledPacking(PackingKernels):
-    """The kernels. Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels."""
+    """Packs pictures with kernels that NVRTC compiles.
+
+    Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels.
+    """
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)
         self._cuda = cuda
 
     def launch(self, picture: StridedPicture, target: int, tables: int) -> Launch:
-        """Return a launch."""
+        """Return the launch of the kernel for this picture's format."""
         job = _job(picture)
         if picture.matrix is None:
             kernel, values = _GATHER[picture.format.sample_bytes], (ctypes.c_uint64(target), job)

@@ -220,7 +220,7 @@ class TensorWork:
 
 
 class TensorLaunch(ABC):
-    """A prepared launch, for one thread."""
+    """Writes pictures of one format and size into tensors. Used by one thread."""
 
     @abstractmethod
     def begin(self, surfaces: Sequence[int], target: int, steps: tuple[int, int, int, int], stream: Stream) -> None:
@@ -240,20 +240,21 @@ class TensorKernels(ABC):
 
 
 class CompiledTensors(TensorKernels):
-    """The kernels. Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels."""
+    """Makes tensors with kernels that NVRTC compiles.
+
+    Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels.
+    """
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES.values())
         self._cuda = cuda
 
     def prepare(self, work: TensorWork, tables: int) -> "_Launching":
-        """Return a launch."""
+        """Return a launch whose weights are at the device address ``tables``."""
         return _Launching(self._cuda, self._kernels, work, tables)
 
 
 class _Launching(TensorLaunch):
-    """A launch of the kernel."""
-
     def __init__(self, cuda: Cuda, kernels: Kernels, work: TensorWork, tables: int) -> None:
         self._job = _job(work)
         self._element_bytes = work.format.element_bytes

@@ -138,7 +138,7 @@ def free_idle(idle: deque[CudaTensors]) -> bool:
 
 
 def _kind(picture: tuple[DevicePicture, Colour]) -> tuple[SurfaceFormat, tuple[int, int], Colour]:
-    """Return what the pictures of one launch have in common."""
+    """Return the properties that all pictures of one launch share."""
     return picture[0].format, (picture[0].width, picture[0].height), picture[1]
 
 

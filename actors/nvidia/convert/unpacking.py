@@ -134,7 +134,10 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel. Safe from any thread that has entered the device's context. Raises errors of ``cuda.core``."""
+    """The kernel that splits a surface into planes. Safe from any thread that has entered the device's context.
+
+    Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernel.
+    """
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
@@ -159,9 +162,8 @@ class Unpacker:
 class PictureFetcher(SurfaceReader[VideoFrame]):
     """Copies one session's surfaces to the host.
 
-    ``size`` is (width, height); ``format_`` is the surface format that corresponds to ``pix_fmt``.
-
-    ``unpacker`` None makes the host split the planes.
+    ``size`` is (width, height); ``format_`` is the surface format that corresponds to ``pix_fmt``. If ``unpacker`` is
+    None, the host splits the planes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The calls of CUDA's driver API that sessions use, with errors mapped to ours.
+"""The calls of CUDA's driver API that sessions use; the driver's errors become codecfleet's errors.
 
 ``cuda.bindings.driver`` releases the GIL while it waits. A worker sees one device, ordinal 0; a user's program may see
 several devices, and may have its own context.
@@ -21,7 +21,7 @@ _FREE_MEMORY: Final = "End other programs that use this GPU, or use --device cpu
 
 
 def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
-    """Return our error for a CUresult, with a message that starts with ``beginning``."""
+    """Return codecfleet's error for a CUresult, with a message that starts with ``beginning``."""
     fatal = FATAL_RESULTS.get(code)
     name = name or name_of_result(code)
     message = f"{beginning} CUDA error {code}{f' ({name})' if name else ''}{f': {fatal.why}' if fatal else ''}"
@@ -30,7 +30,7 @@ def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
 
 
 def check_cuda(error: Any, what: str) -> None:
-    """Raise our error for a CUresult other than 0: DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError."""
+    """Raise DeviceMemory, EngineUnfit, EngineHung, DeviceLost or DeviceError for a CUresult other than 0."""
     if code := int(error):
         raise cuda_error(code, f"{what} failed with", getattr(error, "name", ""))
 
@@ -75,7 +75,7 @@ class Cuda:
 
     @property
     def context(self) -> int:
-        """The context's handle."""
+        """The context's handle (CUcontext) as a number."""
         return int(self._context)
 
     def push(self) -> None:
@@ -94,7 +94,7 @@ class Cuda:
             return int(free)
 
     def stream(self) -> "Stream":
-        """Open a stream."""
+        """Open a stream that does not wait for the default stream; the caller closes it."""
         with self.entered:
             return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
@@ -112,7 +112,7 @@ class Cuda:
         self._begun("cuStreamWaitEvent", stream.handle, event, 0)
 
     def stream_of(self, handle: int) -> "Stream":
-        """Return an object for a stream that its owner opened and will close."""
+        """Wrap the handle of a stream that another owner opened and will close."""
         return Stream(self, handle)
 
     def allocate(self, size_bytes: int) -> int:
@@ -140,7 +140,7 @@ class Cuda:
             return int(self._call(function, size_bytes, *behind))
 
     def unpin(self, address: int, choice: MemoryChoice = PINNED) -> None:
-        """Free memory of ``pin``."""
+        """Free memory that ``pin`` returned for the same ``choice``."""
         with self.entered:
             self._call(choice.freeing, address)
 
@@ -225,7 +225,7 @@ class Cuda:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
 
     def _begun(self, name: str, *arguments: object) -> None:
-        """Call without a watch, because the caller's watch covers all calls of a picture."""
+        """Call a driver function without a watch, because the caller's watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
         if error:
             check_cuda(error, name)
@@ -270,5 +270,5 @@ class Stream:
         self._cuda.wait_for(self.handle)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the stream."""
         self._cuda.destroy_stream(self.handle)

@@ -25,7 +25,7 @@ _IDLE_BYTES: Final = 2 << 30
 
 
 class PooledDeviceBuffer(PooledBuffer):
-    """A buffer on the device ``device``. It returns to its pool, which reuses it after the work of its consumers."""
+    """A buffer on the device ``device``. It returns to its pool, which reuses it when its consumers' work is done."""
 
     __slots__ = ("_memory", "_users", "device")
 

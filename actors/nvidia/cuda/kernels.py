@@ -1,4 +1,4 @@
-"""Our own kernels: compiled on first use, and put into streams with their arguments."""
+"""codecfleet's own kernels: compiled on first use, and queued in streams with their arguments."""
 
 import ctypes
 import importlib

@@ -76,7 +76,7 @@ class MemoryBudget:
                 raise
 
     def give_back(self, size_bytes: int) -> None:
-        """Give taken bytes back."""
+        """Return bytes that ``spend`` took. Safe in a destructor, because it takes no lock."""
         self._returned.append(size_bytes)
 
     def _take(self, size_bytes: int) -> None:

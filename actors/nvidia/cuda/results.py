@@ -59,7 +59,7 @@ _CODES: Final = {name: code for code, name in _NAMES.items()}
 
 
 def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]:
-    """Return our error class for a CUresult, or ``otherwise`` if the code concerns only the failed call."""
+    """Return codecfleet's error class for a CUresult, or ``otherwise`` if the code concerns only the failed call."""
     if code == _OUT_OF_MEMORY:
         return DeviceMemory
     if code == _NOT_SUPPORTED:

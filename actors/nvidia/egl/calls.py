@@ -122,7 +122,7 @@ class EglCuda:
         return EglPlane(EglMemory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
     def free(self, places: Sequence[EglPlane]) -> None:
-        """Free memory that was allocated here."""
+        """Free memory that ``allocate`` or ``allocate_arrays`` returned."""
         for number, place in enumerate(places):
             if place.memory is EglMemory.ARRAY:
                 self.call("cuArrayDestroy", place.address)

@@ -81,7 +81,7 @@ class GlesTexture(Closing):
         return found
 
     def close(self) -> None:
-        """Destroy image, texture and context. Idempotent."""
+        """Destroy the image, the texture and the context. Idempotent."""
         display, image, context = self._display.handle, self.image, self._context
         self.image = self._context = 0
         if image:

@@ -65,7 +65,7 @@ _ADVICE: Final = "docs/egl.md lists the formats of streams and images."
 
 @dataclass(frozen=True, slots=True)
 class EglLayout:
-    """A picture's layout."""
+    """The size and the format of an EGL frame, which determine its planes."""
 
     width: int  #: in samples
     height: int  #: in samples

@@ -51,7 +51,7 @@ _NO_DESCRIPTOR: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """An error number of EGL: its name, and the class of our error for it."""
+    """An error number of EGL: its name, and codecfleet's error class for it."""
 
     name: str
     kind: type[DeviceError] | type[UsageError]

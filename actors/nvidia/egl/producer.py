@@ -209,17 +209,17 @@ class EglProducer(StreamProducer):
         return self._session.present(self._calls.filling(layout, picture))
 
     def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> NDArray[np.uint8]:
-        """Copy memory of the device to the host."""
+        """Copy device memory to the host, after the work in ``streams``."""
         mover = self._open_mover()
         mover.wait_for(streams)
         return mover.fetch(address, size_bytes)
 
     def drain(self) -> bool:
-        """Wait until the consumer has taken every picture."""
+        """Wait until the consumer has taken every picture; return whether it has."""
         return self._session is not None and self._session.drain()
 
     def described(self) -> tuple[int, int, str]:
-        """Return the properties of the producer's pictures."""
+        """Return the width, height and format of the producer's pictures; ``UsageError`` before the first picture."""
         if self._session is None:
             raise UsageError("there are no frames to present", "Give at least one.")
         layout = self._session.layout

@@ -21,7 +21,7 @@ class StreamState(Enum):
     EMPTY = 0x3217  #: both are connected, and there is no frame
     NEW_FRAME = 0x3218  #: the consumer has not yet acquired the presented frame
     OLD_FRAME = 0x3219  #: the consumer has acquired the latest frame, and may acquire it again
-    DISCONNECTED = 0x321A  #: an end is gone: the other can only disconnect
+    DISCONNECTED = 0x321A  #: an end is gone: the other end can only disconnect
 
 
 class EndState(Enum):

@@ -117,7 +117,6 @@ class FedRange(Generic[PictureT]):
         self._next_ticket = self._tickets
 
     def _fed(self, session: NvdecSession, reader: SurfaceReader[PictureT]) -> Iterator[tuple[int, PictureT]]:
-        """Feed the waiting packets."""
         waiting, self._waiting = self._waiting, []
         began_s = time.perf_counter()
         packets = ((fed.chunk.payload, self._expect(fed.chunk, fed.packet)) for fed in waiting)

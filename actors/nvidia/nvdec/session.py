@@ -84,7 +84,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
-        """Set those properties of a picture, besides its samples, that a software decoder sets."""
+        """Set the properties of a picture, besides its samples, that a software decoder would set."""
 
     @abstractmethod
     def close(self) -> None:
@@ -222,7 +222,7 @@ class NvdecSession:
         return pictures
 
     def close(self) -> None:
-        """Free everything. Idempotent."""
+        """Close the decoder and its readers, and free their memory. Idempotent."""
         if self._state is not _State.CLOSED:
             self._state = _State.CLOSED
             with self._cuda.entered:
@@ -263,7 +263,7 @@ class NvdecSession:
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
     def _begin(self, packet: Any, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> None:
-        """Decode a packet, and begin to read its pictures on our stream, before the decoder's next call."""
+        """Decode a packet, and begin to read its pictures on the session's stream, before the decoder's next call."""
         for frame in self._frames(packet):
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
@@ -308,7 +308,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Translate an error of PyNvVideoCodec into one of ours, by code or else by class; ours stay unchanged."""
+    """Translate an error of PyNvVideoCodec by its code, or else by its class; codecfleet's errors stay unchanged."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))

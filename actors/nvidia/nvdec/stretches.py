@@ -38,7 +38,7 @@ class DecodesOn(Protocol[PictureT]):
 
     @property
     def pool(self) -> NvdecPool:
-        """The warm sessions."""
+        """The device's pool of warm sessions."""
 
     @property
     def make_reader(self) -> MakeReader[PictureT]:
@@ -50,7 +50,7 @@ class DecodesOn(Protocol[PictureT]):
 
     @property
     def options(self) -> NvdecOptions:
-        """How sessions are opened."""
+        """The options with which sessions are opened."""
 
     def wrong_pictures(self) -> int:
         """Return how many wrong pictures this process's decoders have reported so far."""
@@ -125,7 +125,7 @@ class NvdecDecoding(Generic[PictureT]):
             )
 
     def close(self) -> None:
-        """Give the session back."""
+        """Give the session back to the pool."""
         self._session = self._reader = None
         self._held.close()
 

@@ -117,7 +117,7 @@ class NvencDevice:
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for an error of the package, or the error of ``free_bytes`` if this call fails too."""
+        """Return codecfleet's error for an error of the package, or the error of ``free_bytes`` if that fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
@@ -150,7 +150,7 @@ class NvencDevice:
 
 
 class NvencEncoder:
-    """One open encoder of the package; translates the package's errors into ours. Not thread-safe."""
+    """One open encoder of the package; the package's errors become codecfleet's. Not thread-safe."""
 
     def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:
         self._device = device

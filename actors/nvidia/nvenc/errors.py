@@ -1,4 +1,4 @@
-"""Maps the failures of PyNvVideoCodec's encoder to our errors.
+"""Maps the failures of PyNvVideoCodec's encoder to codecfleet's errors.
 
 The package raises one exception for all faults. Its text has ``Error code : N`` or ``returned error N``: N is an
 NVENCSTATUS for functions ``nvEnc...``, otherwise a CUresult. Status 10 means one session too many, or too little
@@ -50,7 +50,7 @@ _FREE_STEP: Final = "Close other encoders on this GPU, or try again when they ha
 
 
 def nvenc_error(error: BaseException, evidence: EncoderEvidence) -> CodecfleetError:
-    """Return our error for an error that PyNvVideoCodec raised, given the evidence."""
+    """Return codecfleet's error for an error that PyNvVideoCodec raised, given the evidence."""
     text = str(error)
     detail = " ".join(text.split())[:_DETAIL_CHARACTERS]
     name = _CUDA_NAME.search(text)
@@ -80,7 +80,7 @@ def _old_driver(detail: str) -> CodecfleetError:
 
 
 def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
-    """Return our error for a CUresult; None if the code concerns only the failed call."""
+    """Return codecfleet's error for a CUresult; None if the code concerns only the failed call."""
     kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
     if kind is DeviceMemory:
         return DeviceMemory(f"the GPU has no memory for the encoder: {detail}", "Run fewer sessions on this GPU.")

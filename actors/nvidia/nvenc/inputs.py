@@ -58,7 +58,7 @@ class CudaPlanes:
         self._owner = owner
 
     def cuda(self) -> list[CudaPlane]:
-        """Return the planes in order."""
+        """Return the planes in order; the package calls this method."""
         return self._planes
 
 

@@ -36,7 +36,7 @@ _COUNTS: Final = {
     "vbvinit": "vbvInitialDelay",
     "cq": "targetQuality",
 }
-"""The fields of the package's ``structEncodeReconfigureParams``, by our names."""
+"""The fields of the package's ``structEncodeReconfigureParams``, keyed by codecfleet's names."""
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 

@@ -38,7 +38,7 @@ class Drive:
     at_once: int
     lease_s: int
     idle_s: float | None
-    free_memory: int  #: bytes, as in ``Room``
+    free_memory: int  #: in bytes; see ``Room``
     free_disk: int
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:

@@ -13,7 +13,7 @@ from ..services import Answer, Commands, Services
 from .submit import QUEUE, JobsPlace
 
 _NAMED: Final = {"policy": "FILE", "token": "NAME", "revoke": "NAME"}
-"""What each action needs."""
+"""The argument that each action needs; ``list`` needs none."""
 
 
 def _tenants(

@@ -51,7 +51,7 @@ class Transcode(Watched):
 
     @property
     def files(self) -> FileUse:
-        """The files that the command needs."""
+        """The files that the command reads and writes, for the sandbox."""
         return FileUse.of_job(self.spec, self.address, self.report)
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:

@@ -83,7 +83,7 @@ class FakeClusterBackend(ClusterBackend):
         self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
 
     def kill(self, worker: WorkerId, reason: str = "killed") -> None:
-        """Kill a worker."""
+        """Kill a worker; ``death_of`` then returns ``reason``."""
         if self._workers.pop(worker, None) is not None:
             self._why[worker] = reason
             self._deaths[worker].set()

@@ -181,9 +181,9 @@ class FaultyPool(Pool):
     Args:
         inner: the pool that does the work; this pool starts and closes it.
         kills: (label, attempt) pairs that raise WorkerLost instead of running; attempts are counted from 1.
-        hangs: pairs that hang until they are given up or cancelled, each on a separate station. errors: the errors that
-        pairs raise instead of running; ``where`` of each error becomes HERE. finishing_order: labels in the order in
-        which their results arrive; other labels follow in order of submission.
+        hangs: pairs that hang until they are given up or cancelled, each on a separate station.
+        errors: the errors that pairs raise instead of running; ``where`` of each error becomes HERE.
+        finishing_order: labels in the order in which their results arrive; other labels follow in order of submission.
             The next result is released whenever all running work is done.
     """
 

@@ -309,7 +309,7 @@ class FakeCudaCore:
     """
 
     class Device:
-        """The device."""
+        """A device of compute capability 9.0."""
 
         arch = "90"
 
@@ -321,7 +321,7 @@ class FakeCudaCore:
 
     @dataclass
     class ProgramOptions:
-        """How to compile."""
+        """The options with which a program is compiled; the fake ignores them."""
 
         std: str
         arch: str
@@ -344,6 +344,6 @@ class FakeCudaCore:
 
     @dataclass
     class Kernel:
-        """A kernel."""
+        """A compiled kernel."""
 
         handle: int

@@ -105,7 +105,7 @@ class FakeLoadable:
 
 @dataclass(slots=True)
 class _Device:
-    """One handle."""
+    """The state of one open handle."""
 
     number: int
     has_loaded: bool = False

@@ -22,7 +22,7 @@ def drop_idle(pool: BufferPool) -> None:
 
 
 class FakePackage:
-    """``PyNvVideoCodec`` with the names of the fake decoder and, for other names, those of the fake encoder."""
+    """``PyNvVideoCodec``: names are looked up in the fake decoder first, then in the fake encoder."""
 
     def __init__(self, decoder: FakeNvdec, encoder: FakeNvenc) -> None:
         self._parts = (decoder, encoder)

@@ -102,7 +102,7 @@ class _Reconfigure:
 
 @dataclass
 class FakeNvenc:
-    """One visible device."""
+    """The part of ``PyNvVideoCodec`` with the encoder, for one GPU."""
 
     # For each codec, the capabilities in which this GPU differs from a capable one.
     capabilities: dict[str, dict[str, int]] = field(

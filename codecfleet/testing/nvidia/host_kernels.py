@@ -47,7 +47,7 @@ class ReferenceConverter(SurfaceConverter):
 
 
 class HostConverting(SurfaceConversion):
-    """A prepared conversion."""
+    """A prepared conversion, which NumPy carries out."""
 
     def __init__(self, put: Put, conversion: Conversion, target_address: int) -> None:
         self._put = put

@@ -23,7 +23,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
 
     Args:
         error: the error to raise after ``after`` pictures; None for no error.
-        after: see ``error``.
+        after: how many pictures are decoded before ``error`` is raised.
     """
 
     name = "nvdec"

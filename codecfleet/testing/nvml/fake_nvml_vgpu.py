@@ -56,7 +56,7 @@ def profile_id_of(device: FakeNvmlDevice, found: VgpuTypeEntry) -> int:
 
 
 def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
-    """Return every type that a host's device supports: types in our tables, and running types that the tables lack."""
+    """Return every type that a host's device supports: types in codecfleet's tables, and running types."""
     if not device.is_host:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     simulated = device.simulated
