@@ -21,12 +21,10 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the resources."""
+        """Release everything that this object holds."""
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Close this object."""
         self.close()

@@ -103,7 +103,7 @@ class WatchedCall:
 
     @property
     def error(self) -> EngineHung:
-        """The error of an overdue call."""
+        """The ``EngineHung`` to raise for the call if it is overdue."""
         return _hung(self._who, self._what, self._limit_s)
 
     def __enter__(self) -> Self:

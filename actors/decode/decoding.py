@@ -89,7 +89,7 @@ class DecodeRange:
     part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
-    """The packets at which the colours change; these override what the decoder reports.
+    """(packet, colours) for each change of the colours; these colours override the decoder's.
 
     Empty if the decoder's colours are right.
     """

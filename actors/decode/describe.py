@@ -85,7 +85,7 @@ class StreamExtras:
     spherical: bytes | None = None
     """How a sphere is projected onto the pictures."""
     stereo3d: bytes | None = None
-    """How two views are arranged."""
+    """How the two views of a stereoscopic picture are arranged."""
     crop: Crop | None = None
     """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for no cropping."""
     field_order: FieldOrder = FieldOrder.UNKNOWN

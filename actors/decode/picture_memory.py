@@ -172,7 +172,7 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
 
 
 def can_allocate(size_bytes: int) -> bool:
-    """Return whether the system now grants this process this many more bytes of memory."""
+    """Return whether this process can still allocate ``size_bytes`` of memory."""
     try:
         np.empty(size_bytes, dtype=np.uint8)
     except MemoryError:

@@ -28,7 +28,7 @@ class Waiting(Enum):
 
 
 class Party(Flag):
-    """Who reads or writes a buffer."""
+    """A reader or writer of a buffer."""
 
     HOST = auto()  #: the processor
     GPU = auto()  #: the kernels, copies and engines of an integrated GPU or a card

@@ -29,7 +29,7 @@ ending is "".
 
 
 class Ending(Enum):
-    """How work ended."""
+    """How a run of work ended."""
 
     DONE = "done"
     CANCELLED = "cancelled"

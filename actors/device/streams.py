@@ -35,7 +35,7 @@ class StreamConsumer(ABC):
     @property
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether the producer is gone."""
+        """Whether the producer is gone, so that no more pictures come."""
 
     @abstractmethod
     def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
@@ -51,7 +51,7 @@ class StreamConsumer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect. Idempotent."""
+        """Disconnect from the stream. Idempotent."""
 
 
 class StreamProducer(ABC):
@@ -84,7 +84,7 @@ class StreamProducer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect. Idempotent."""
+        """Disconnect from the stream. Idempotent."""
 
 
 class PictureStream(ABC):

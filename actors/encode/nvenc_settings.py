@@ -74,7 +74,7 @@ class Qp:
 
 @dataclass(frozen=True, slots=True)
 class TimingInfo:
-    """Timing in the parameter sets (H.264 and H.265, annex E)."""
+    """Timing in the parameter sets (annex E): a tick takes ``num_unit_in_ticks / timescale`` seconds."""
 
     num_unit_in_ticks: int
     timescale: int

@@ -88,7 +88,7 @@ class EncoderSettings:
 
     @property
     def on_device(self) -> bool:
-        """Whether a GPU encodes."""
+        """Whether NVENC encodes, instead of a software encoder."""
         return self.nvenc is not None
 
 

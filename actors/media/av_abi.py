@@ -320,7 +320,7 @@ def frame_structure(frame: "VideoFrame") -> FrameHead:
 
 @cache
 def _prove_pictures() -> None:
-    """Check the structure of PyAV's pictures on a picture that we made, whose values and buffer are known."""
+    """Check the structure of PyAV's pictures on a test picture, whose values and buffer are known."""
     ours = av.VideoFrame(64, 48, "yuv420p")
     number = ffmpeg().av_get_pix_fmt(b"yuv420p")
     found = _copy_of(FrameHead, _pointer_in(ours, av.VideoFrame))

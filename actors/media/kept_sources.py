@@ -66,7 +66,7 @@ class OpenSource:
                 add_to_index(self.container.streams[self.track], ticks=ticks, pos_bytes=pos_bytes)
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the container and its file."""
         self.is_closed = True
         self._stack.close()
 

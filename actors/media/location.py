@@ -98,7 +98,7 @@ class HeldSource(str):
         return data
 
     def release(self) -> None:
-        """Release the data. Idempotent."""
+        """Stop using the caller's data; later reads fail. Idempotent."""
         self._read_at = self._sent = None
 
     def __eq__(self, other: object) -> bool:
@@ -188,7 +188,7 @@ class HeldFile:
         return self._position
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the position of the next read, in bytes."""
         return self._position
 
 

@@ -20,7 +20,7 @@ FIRST_BYTES: Final = 32 << 10
 _PAST_BYTES: Final = 4 << 10
 """How many bytes are requested beyond the wanted end: some demuxers read further than the packet."""
 MOST_BYTES: Final = 2 << 20
-"""The largest request."""
+"""The most bytes that one request asks for."""
 _MOST_HELD_BYTES: Final = 4 << 20
 """How many bytes are held: seeking in Matroska reads the same place twice, and segments follow each other."""
 _MOST_OF_PART_BYTES: Final = 16 << 20
@@ -127,7 +127,7 @@ class RemoteFile:
         return self._position
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the position of the next read, in bytes."""
         return self._position
 
     def _read(self, size: int) -> bytes:

@@ -75,7 +75,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's text on one line."""
+    """Return an error's text on one line, or the name of its class if it has no text."""
     if type(error).__name__ == "TooManyRedirects":  # an error of aiohttp has no message; aiohttp may not be installed
         return "the server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__

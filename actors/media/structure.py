@@ -46,7 +46,7 @@ class Readable(Protocol):
         """Move to a position and return it."""
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the position of the next read, in bytes."""
 
 
 def reader_of(file: Readable) -> Read:

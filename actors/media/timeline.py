@@ -47,7 +47,7 @@ class TimeShift:
 
 @dataclass(slots=True)
 class RepairedTime:
-    """How many frames each rule has changed."""
+    """How many frames the rules have changed: R2 (``missing``), R3 (``disordered``) and R4 (``repeated``)."""
 
     missing: int = 0
     disordered: int = 0
@@ -207,5 +207,5 @@ class TimestampRepair(Generic[FrameT]):
 
 
 def is_increasing(times: Sequence[int]) -> bool:
-    """Return whether the times are strictly increasing."""
+    """Return whether each time is later than the previous time."""
     return all(a < b for a, b in pairwise(times))

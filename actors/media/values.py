@@ -91,14 +91,14 @@ class StatedPicture:
     height: int
     pix_fmt: str
     sample_aspect_ratio: Fraction | None
-    """None if not stated."""
+    """The shape of a sample; None if the bitstream does not state it."""
     colour: Colour
     hdr: HdrStatic
     interlaced: bool
     top_first: bool | None = None
     """For interlaced pictures, whether the upper field is shown first; None if no header states it."""
     frame_rate: Fraction | None = None
-    """None if not stated."""
+    """Pictures a second; None if the bitstream does not state the rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Gpu(WorkerDevice):
     def decoder_with(
         self, options: NvdecOptions, *, on_device: bool
     ) -> PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]:
-        """Return a decoder on sessions with ``options``."""
+        """Return a decoder whose sessions have ``options``."""
         if options == PLAIN:
             return self.surfaces if on_device else self.pictures
         return self.packet_decoder(options, on_device=on_device)
@@ -117,7 +117,7 @@ class Gpu(WorkerDevice):
     def packet_decoder(
         self, options: NvdecOptions, *, on_device: bool
     ) -> PacketDecoder[VideoFrame] | PacketDecoder[DevicePicture]:
-        """Return a decoder that takes packets one by one, on sessions with ``options``."""
+        """Return a decoder that takes packets one by one, and whose sessions have ``options``."""
         if on_device:
             return _Late(lambda: replace(self.opened().surfaces, options=options))
         return _Late(lambda: replace(self.opened().pictures, options=options))

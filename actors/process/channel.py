@@ -89,7 +89,7 @@ class Channel(Generic[ServerT]):
             self._end.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end's socket."""
         self._end.close()
 
     def _take(self, frame: WireFrame, owner: TaskOwner) -> None:

@@ -8,7 +8,7 @@ from .messages import LENGTH, FrameKind, WireFrame, framed, header_of
 
 
 class PlainEnd:
-    """One end of a pair of sockets."""
+    """One end of a channel; ``send`` and ``receive`` block the calling thread."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end

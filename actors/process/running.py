@@ -66,7 +66,7 @@ class Running(subprocess.Popen[bytes]):
         self.returncode = os.waitstatus_to_exitcode(status)
 
     def last_words(self) -> str:
-        """Return the end of the process's output."""
+        """Return the last ``LAST_WORDS_BYTES`` bytes of the process's kept output."""
         size = os.fstat(self.kept).st_size
         said = os.pread(self.kept, LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
         return said.decode(errors="replace")

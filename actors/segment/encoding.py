@@ -142,7 +142,7 @@ class EncodeSegment(Work[EncodedSegment]):
 
 
 def segment_facts(result: EncodedSegment) -> dict[str, str | int]:
-    """Return facts about a segment, for traces."""
+    """Return a finished segment's attributes for its trace span."""
     return {"frames": result.frames_out, "decoded_by": result.tally.decoded_by}
 
 

@@ -178,7 +178,7 @@ class _Given(NamedTuple):
 
     @property
     def levels(self) -> str:
-        """FFmpeg's name of the range."""
+        """FFmpeg's name of the range: ``full`` or ``limited``."""
         return "full" if self.range == FULL_RANGE else "limited"
 
 

@@ -110,7 +110,7 @@ class PictureSteps:
 
 
 def turned_size(size: Size, turn: Turn) -> Size:
-    """Return a size after a turn."""
+    """Return the size of a picture after a turn; quarter turns exchange the sides."""
     return size if turn[0] else (size[1], size[0])
 
 

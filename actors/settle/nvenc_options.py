@@ -13,7 +13,7 @@ from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMo
 from ..encode.settings import Codec
 
 NvencValue: TypeAlias = Enum | Fraction | Qp | TimingInfo | bool | int | str
-"""The value of one setting."""
+"""A setting's value in Python, as ``read_option`` returns it."""
 
 _AUTOMATIC: Final = "auto"
 _OURS: Final = "codecfleet chooses the value for each session."

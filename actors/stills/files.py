@@ -25,7 +25,7 @@ _LIMITED_RANGE: Final = 1
 _LAMBDA: Final = 118
 """FFmpeg's FF_QP2LAMBDA: a quantizer scale of 1 in the units of FFmpeg's rate control."""
 _COARSEST, _FINEST = 31, 2
-"""The quantizer scales of FFmpeg's JPEG encoder."""
+"""The quantizer scales of FFmpeg's JPEG encoder for the qualities 1 and 100."""
 _QUALITY_MOST: Final = 100
 
 

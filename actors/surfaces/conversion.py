@@ -109,7 +109,7 @@ class Conversion:
 
     @property
     def target_bytes(self) -> int:
-        """The size of the target surface."""
+        """The size of the target surface in bytes."""
         return self.target.size_bytes(*self.target_size)
 
     @property

@@ -43,7 +43,7 @@ class Frame:
     """When the frame is shown, in ticks of ``time_base``, on the source's own clock."""
     time_base: Fraction
     start_ticks: int
-    """When the source's first picture is shown."""
+    """When the source's first picture is shown, in ticks of ``time_base``."""
     format: VideoFormat
     """The format, with FFmpeg's names; planar even if a surface holds the samples."""
     source_index: int | None = None
@@ -120,7 +120,7 @@ class Frame:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the samples."""
+        """The NumPy type of the samples."""
         tensor = self._tensor
         return np.dtype(f"u{tensor.item_bytes}") if isinstance(tensor, DeviceArray) else tensor.dtype
 

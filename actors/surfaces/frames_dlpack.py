@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 CPU: Final = 1
 CUDA: Final = 2
-"""DLDeviceType."""
+"""The DLDeviceType of CUDA devices."""
 UNSIGNED: Final = 1
 FLOAT: Final = 2
 BFLOAT: Final = 4
-"""DLDataTypeCode."""
+"""The DLDataTypeCode of bfloat16."""
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _VERSION: Final = (1, 0)
 _READ_ONLY: Final = 1

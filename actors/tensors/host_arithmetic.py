@@ -126,12 +126,12 @@ class ChannelGroup:
         return slice(source.start - self.across.source.start, source.stop - self.across.source.start)
 
     def parts(self, rows: Floats) -> list[Floats]:
-        """Return each channel's columns."""
+        """Split rows that hold all channels side by side into one view for each channel."""
         return [rows[:, begin : begin + self.columns] for begin in range(0, rows.shape[1], self.columns)]
 
 
 class Arithmetic:
-    """The matrices of a plan. Thread-safe."""
+    """Carries out a plan by matrix products. Thread-safe."""
 
     def __init__(self, plan: TensorPlan) -> None:
         self.plan = plan

@@ -85,7 +85,7 @@ class TensorPlan:
 
     @property
     def largest(self) -> int:
-        """The largest value."""
+        """The largest number of ``value_bits`` bits."""
         return (1 << self.value_bits) - 1
 
 

@@ -41,7 +41,7 @@ class TensorFormat:
     mean: Sequence[float] | float | None = None
     """The mean, which is subtracted from values of 0 to 1: one number, or one for each channel."""
     std: Sequence[float] | float | None = None
-    """The standard deviation, by which values less the mean are divided: one number, or one for each channel."""
+    """The divisor of values after ``mean`` is subtracted: one number, or one for each channel."""
     colour: Channels = "rgb"
     """Three channels, or one channel of grey."""
 

@@ -184,7 +184,7 @@ class TensorMemory:
         self.idle = idle
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an array with undefined content."""
+        """Return an array in reused or new memory, with undefined content."""
         size_bytes = prod(shape) * np.dtype(dtype).itemsize
         try:
             memory = self.free.pop()

@@ -53,7 +53,7 @@ def usual_layout(layout: str) -> str:
 
 @cache
 def speakers(layout: str) -> tuple[str, ...]:
-    """Return the names of a layout's speakers; all are centres if the layout has no names and an unusual size."""
+    """Return the names of a layout's speakers; all are FC if the layout names none and has an unusual size."""
     named = usual_layout(layout)
     channels = AudioLayout(named).channels
     return ("FC",) * len(channels) if is_unnamed(named) else tuple(channel.name for channel in channels)

@@ -29,7 +29,7 @@ class Decoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """A worker process's identity."""
+    """The facts about a worker process that never change."""
 
     pid: int
     slots: int

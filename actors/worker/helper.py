@@ -40,7 +40,7 @@ Spawn: TypeAlias = Callable[[int], StartedProcess]
 
 @dataclass(frozen=True, slots=True)
 class HelperState:
-    """A helper's report."""
+    """A helper's report to its worker, sent several times a second."""
 
     frames_done: int = 0  #: since the helper started
     progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of running work are done, by run

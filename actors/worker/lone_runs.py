@@ -127,7 +127,7 @@ class LoneRuns:
 
     @property
     def helpers(self) -> tuple[Helper, ...]:
-        """The running processes."""
+        """The processes that run work or are kept idle."""
         return tuple(self._idle_since_s)
 
     @property

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The ``codecfleet`` command line: its commands, signals and exit codes."""

@@ -31,7 +31,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
     stopping: str
     """The note that the view shows at the first signal."""
     interrupted_step: str
-    """The next step after an interruption."""
+    """The advice to print after an interruption."""
 
     def __init__(
         self, request: RequestT, view: ViewT, services: Services, interrupts: Interrupts, report: ReportFile

@@ -30,7 +30,7 @@ class BatchView(Display):
         """Show the progress of the batch; called several times a second."""
 
     def note(self, text: str) -> None:
-        """Show any other message."""
+        """Show a message that is not a file's result."""
 
     def finish(self, progress: "BatchProgress") -> None:
         """Show the summary. Raises StorageFailed if stdout cannot be written."""

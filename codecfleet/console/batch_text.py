@@ -1,4 +1,4 @@
-"""Batches as text."""
+"""The results, the progress and the summary of a batch as lines of text."""
 
 from typing import TYPE_CHECKING
 

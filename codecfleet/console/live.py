@@ -30,7 +30,7 @@ class View(Display):
         """Show a message that is not an event."""
 
     def finish(self, report: Report, report_path: str | None) -> None:
-        """Print the result."""
+        """Show the result of a finished job."""
 
 
 class JsonView(View):

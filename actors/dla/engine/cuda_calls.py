@@ -59,7 +59,7 @@ class CudaCalls:
 
     @property
     def context(self) -> int:
-        """The context's handle."""
+        """The context's handle (CUcontext) as a number."""
         return int(self._context)
 
     def enter(self) -> None:

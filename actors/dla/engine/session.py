@@ -85,7 +85,7 @@ class DlaSession(Closing):
 
     @property
     def handle(self) -> int:
-        """The cuDLA handle."""
+        """The session's cuDLA device handle, as a number."""
         return self._calls.handle
 
     @property

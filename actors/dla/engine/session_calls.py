@@ -33,7 +33,7 @@ class SessionCalls:
         self.handle = 0
 
     def close(self) -> None:
-        """End the thread. Idempotent."""
+        """End the session's thread. Idempotent."""
         self._thread.close()
 
     def condemn(self, why: str) -> None:

@@ -12,7 +12,7 @@ class DlaMode(Enum):
 
 
 class DlaSessionState(Enum):
-    """The state of a session."""
+    """The states of a DLA session; ``EDGES`` has the transitions."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
     BUSY = "busy"  #: tasks were submitted, and nothing has waited for them yet

@@ -56,7 +56,7 @@ class DlaModule:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Memory that the DLA may use."""
+    """Memory that is registered with a DLA, so that its tasks may use it."""
 
     memory: int  # the CUDA pointer that was registered
     size_bytes: int

@@ -36,7 +36,7 @@ class _OpenEnum(IntEnum):
 
 
 class DataFormat(_OpenEnum):
-    """The order of a tensor's elements."""
+    """The order of a tensor's elements in memory."""
 
     UNKNOWN = 0
     NCHW = 1
@@ -45,7 +45,7 @@ class DataFormat(_OpenEnum):
 
 
 class DataType(_OpenEnum):
-    """The type of an element."""
+    """The number type of a tensor's elements."""
 
     UNKNOWN = 0
     FLOAT = 1
@@ -75,7 +75,7 @@ _DTYPES: Final = {
 
 
 class DataCategory(IntEnum):
-    """The purpose of a tensor."""
+    """cuDLA's category of a tensor's content."""
 
     IMAGE = 0
     WEIGHT = 1

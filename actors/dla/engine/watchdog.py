@@ -13,7 +13,7 @@ from ...watchdog import Patience, wait_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """Time limits, in seconds."""
+    """Limits after which a call or a task on a DLA counts as hung, in seconds."""
 
     task_s: float = 10.0  # the limit of a task on the engine, at which cuDLA ends the task with ``DLA_ENGINE_TIMEOUT``
     grace_s: float = 5.0  # how long after a limit the firmware counts as hung

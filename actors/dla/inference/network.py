@@ -117,7 +117,7 @@ class Network:
         return self._lanes.run_filled(fills)
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the network's session; afterwards the network cannot run."""
         self._session.close()
 
 

@@ -75,7 +75,7 @@ class InferSegment(Work[InferredSegment]):
 
     @property
     def file(self) -> str:
-        """The name of the source."""
+        """The path or address of the source."""
         return self.decode.source
 
     def run(self, context: WorkContext) -> InferredSegment:
@@ -119,7 +119,7 @@ class _Input(Protocol):
 
 
 class _HostInput:
-    """Pictures in the host's memory."""
+    """Inputs from pictures in host memory."""
 
     def __init__(self, network: Network, scaler: PictureScaler | ExactScaler, rule: PixelRule) -> None:
         self._network, self._rule = network, rule

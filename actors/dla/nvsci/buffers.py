@@ -34,7 +34,7 @@ class SciBuffers:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
 
     def open(self) -> None:
-        """Open the library's module."""
+        """Open the library's module; ``NvSciFailure`` if NvSci refuses."""
         self._library.open_module()
 
     def allocate(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> SciBuffer:

@@ -63,7 +63,7 @@ class SciLibrary:
             raise NvSciFailure(name, code & 0xFFFFFFFF)
 
     def drop(self, function: str, *arguments: object) -> None:
-        """Call a function that returns nothing."""
+        """Call a function without a result, for example a function that frees an object."""
         foreign = getattr(self._library, self._prefix + function)
         foreign.restype = None
         foreign(*map(_passed, arguments))

@@ -21,7 +21,7 @@ class Role(IntEnum):
 
     @property
     def other(self) -> "Role":
-        """The role of the other party."""
+        """The role of the party at the other end of a sync object."""
         return Role.SIGNALS if self is Role.WAITS else Role.WAITS
 
 
@@ -53,7 +53,7 @@ class SciSyncs:
         self._context = 0
 
     def open(self) -> None:
-        """Open the library's module."""
+        """Open the library's module; ``NvSciFailure`` if NvSci refuses."""
         self._library.open_module()
 
     def attributes(self) -> int:

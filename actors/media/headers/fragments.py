@@ -95,5 +95,5 @@ class SplicedFile:
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the position of the next read, in bytes."""
         return self._file.tell()

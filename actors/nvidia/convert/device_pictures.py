@@ -43,7 +43,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
 
     def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
-        """Begin to copy a surface."""
+        """Begin to copy a surface into a new picture, which is complete when the stream is done."""
         key = self._key
         picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt, stream)
         self._cuda.copy_on_device(picture.address, surface, self._size_bytes, stream)

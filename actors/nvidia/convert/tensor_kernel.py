@@ -215,7 +215,7 @@ class TensorWork:
         return tensor_plan(surface_places(self.surface), self.size, self.colour, self.format)
 
     def tables(self) -> bytes:
-        """Return the weights that the device needs."""
+        """Return the resizing weights in the form that the kernel reads."""
         return _tables(self.plan)[1]
 
 

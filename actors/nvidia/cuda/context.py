@@ -71,7 +71,7 @@ class Cuda:
         self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
         """Whether memory can be allocated and freed in stream order (CUDA for Tegra 3.6; CUDA driver API)."""
         self.platform = Platform.of(self._attribute)
-        """The device properties by which the memory of a buffer is chosen."""
+        """The device properties from which ``choose_memory`` chooses a buffer's memory."""
 
     @property
     def context(self) -> int:
@@ -99,7 +99,7 @@ class Cuda:
             return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def event(self) -> Any:
-        """Make an event, without timing."""
+        """Make an event that orders work and measures no time."""
         with self.entered:
             return self._call("cuEventCreate", _NO_TIMING)
 
@@ -171,12 +171,12 @@ class Cuda:
         return self._driver.CUfunction(int(kernel))
 
     def destroy_stream(self, handle: Any) -> None:
-        """Close a stream."""
+        """Close the stream with this handle."""
         with self.entered:
             self._call("cuStreamDestroy", handle)
 
     def wait_for(self, handle: Any) -> None:
-        """Wait until a stream is done."""
+        """Wait until all work in the stream with this handle is done."""
         self._begun("cuStreamSynchronize", handle)
 
     def wait_for_all(self) -> None:

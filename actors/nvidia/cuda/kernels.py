@@ -10,7 +10,7 @@ from .context import Cuda, Stream
 
 KernelsT = TypeVar("KernelsT")
 BLOCK: Final = (64, 4)
-"""Threads of a block: columns and rows."""
+"""The threads in a block of a kernel: columns and rows."""
 _IMPORTING: Final = threading.Lock()
 """``cuda.core`` replaces its own ``__spec__`` during its import, so a second thread would get the unfinished module."""
 

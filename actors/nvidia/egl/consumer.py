@@ -153,7 +153,7 @@ class EglConsumer(StreamConsumer):
         return self._calls.to_host(picture)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the stream."""
         self._session.close()
 
     def _copied(self, frame: MappedFrame) -> VideoFrame | DevicePicture:

@@ -105,7 +105,7 @@ class EglLayout:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of a picture without padding."""
+        """The size of a picture without padding."""
         return sum(row_bytes * rows for row_bytes, rows in self.plane_sizes)
 
     @property

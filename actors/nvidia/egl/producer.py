@@ -226,7 +226,7 @@ class EglProducer(StreamProducer):
         return layout.width, layout.height, layout.pix_fmt
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the stream."""
         try:
             if self._session is not None:
                 self._session.close()

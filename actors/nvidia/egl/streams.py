@@ -114,7 +114,7 @@ class EglStream(PictureStream, Closing):
 
     @property
     def presented(self) -> int:
-        """How many frames the producer presented."""
+        """How many frames the producer has presented so far."""
         return self._counted(_PRODUCER_FRAME)
 
     @property

@@ -40,10 +40,10 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """The counts of all sessions."""
+    """Counts of the pool's sessions; ``of_kind`` has the counts for each key."""
 
     made: int = 0
-    in_use: int = 0  # handed out so far
+    in_use: int = 0  # how many times a session was handed out
     in_use_now: int = 0
     closed: int = 0
     refused: int = 0  # requests that got no session because they would have had to wait

@@ -134,7 +134,7 @@ COMMANDS: Final[Commands] = {
 
 
 def status_answer(seen: "Seen") -> Answer:
-    """Return a fleet's status."""
+    """Return a fleet's status as the answer of ``status``."""
     from ...cluster.supervisor.status import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
     from ...errors import FleetUnavailable
 

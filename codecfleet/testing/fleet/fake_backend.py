@@ -68,7 +68,7 @@ class FakeClusterBackend(ClusterBackend):
         return sum(cores for _, cores in self._bundles.values())
 
     def join(self, node: RayNode) -> None:
-        """Add a node."""
+        """Add a node, which the next ``look`` returns."""
         self._nodes[node.node] = node
 
     def lose(self, node: NodeId) -> None:

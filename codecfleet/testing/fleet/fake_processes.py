@@ -56,7 +56,7 @@ class FakeProcesses(_InThisLoop):
     """Replaces the function with which a ``MachineBackend`` starts the process of a worker."""
 
     def __call__(self) -> StartedProcess:
-        """Start a process."""
+        """Start a task that serves a worker in place of a process."""
         return self._start(_serve_worker)
 
 
@@ -84,7 +84,7 @@ class FakeHosts(_InThisLoop):
         self._lost: list[str] = []
 
     def __call__(self, name: ClientName) -> StartedProcess:
-        """Start a host."""
+        """Start a task that serves the next of ``pools`` in place of a host process."""
         self.names.append(str(name))
         self._lost.append("")
         return self._start(partial(self._serve_pool, len(self._lost) - 1))

@@ -191,7 +191,7 @@ class FakeMachine:
             raise FakeCudlaError(status)
 
     def hang(self) -> None:
-        """Return when ``release`` is called."""
+        """Hang until ``release`` is called."""
         self.hanging.set_result(None)
         self.released.result()
 

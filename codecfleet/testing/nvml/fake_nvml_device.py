@@ -283,4 +283,4 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetSupportedEventTypes": lambda device: 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll),
     **{name: _constant(value) for names, value in _CONSTANTS.items() for name in _queries(names)},
 }
-"""The answer of each function, for a ``FakeNvmlDevice``."""
+"""For each NVML function, the answer about a ``FakeNvmlDevice``."""

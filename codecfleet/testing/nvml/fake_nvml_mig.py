@@ -47,7 +47,7 @@ _UNLISTED_ID: Final = 100  # the first invented id, for GPUs that the guide does
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeProfile:
-    """A kind of GPU instance."""
+    """A GPU instance profile of MIG, with its possible placements."""
 
     kind: int  # NVML_GPU_INSTANCE_PROFILE_*
     profile_id: int
@@ -199,7 +199,7 @@ MIG_ANSWERS: dict[str, Answer] = {
         isSupportedDevice=int(HOPPER <= device.architecture < pynvml.NVML_DEVICE_ARCH_UNKNOWN and not device.is_guest),
     ),
 }
-"""The answer of each function, for a ``FakeNvmlDevice``."""
+"""For each NVML function, the answer about a ``FakeNvmlDevice``."""
 
 SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetUUID": lambda piece: piece.simulated.uuid,
@@ -209,7 +209,7 @@ SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetAttributes_v2": _attributes,
     "nvmlDeviceGetMemoryInfo": _memory,
 }
-"""The answer of each function, for a ``FakeSlice``."""
+"""For each NVML function, the answer about a ``FakeSlice``."""
 
 
 class GpmSamples:
@@ -227,7 +227,7 @@ class GpmSamples:
 
     @property
     def held(self) -> int:
-        """Return how many samples were not freed."""
+        """The number of samples that are allocated and not freed."""
         return len(self._taken)
 
     def alloc(self) -> Any:

@@ -80,7 +80,7 @@ class FakeVgpu:
 
     @property
     def instance(self) -> int:
-        """Return the number of the vGPU, which NVML's functions take as an argument."""
+        """The number of the vGPU, which NVML's functions take as an argument."""
         return self.simulated.instance
 
 
@@ -145,7 +145,7 @@ class FakeNvmlDevice:
 
     @property
     def gpu_instances(self) -> tuple[FakeGpuInstance, ...]:
-        """Return the GPU instances of the device, by number."""
+        """The GPU instances of the device, by number."""
         numbers = sorted({piece.simulated.gpu_instance for piece in self.slices})
         return tuple(
             FakeGpuInstance(self, number, tuple(each for each in self.slices if each.simulated.gpu_instance == number))
@@ -174,12 +174,12 @@ class FakeNvmlDevice:
 
     @property
     def architecture(self) -> int:
-        """Return NVML's number for the architecture of the device."""
+        """NVML's number for the architecture of the device."""
         unknown = int(pynvml.NVML_DEVICE_ARCH_UNKNOWN)
         return ARCHITECTURE_NUMBERS.get(self.simulated.architecture.lower(), unknown)
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Return the compute capability of the device."""
+        """The compute capability of the device."""
         major, _, minor = self.simulated.compute_capability.partition(".")
         return int(major or 0), int(minor or 0)

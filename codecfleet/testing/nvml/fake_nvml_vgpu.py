@@ -210,7 +210,7 @@ HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetVgpuSchedulerState": _scheduler,
     "nvmlVgpuTypeGetMaxInstances": _types_max,
 }
-"""The answer of each function, for a ``FakeNvmlDevice``."""
+"""For each NVML function, the answer about a ``FakeNvmlDevice``."""
 
 
 def _of_series(attribute: str) -> Answer:
@@ -231,7 +231,7 @@ TYPE_ANSWERS: dict[str, Answer] = {
         capability == pynvml.NVML_VGPU_CAP_GPUDIRECT
     ),
 }
-"""The answer of each function, for a ``FakeNvmlDevice`` and a ``VgpuTypeEntry``."""
+"""For each NVML function, the answer about a ``VgpuTypeEntry`` on a ``FakeNvmlDevice``."""
 
 
 def _vm_id(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
@@ -320,4 +320,4 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetMetadata": _metadata,
     "nvmlVgpuInstanceGetGpuInstanceId": gpu_instance_of,
 }
-"""The answer of each function, for a ``FakeNvmlDevice`` and a ``FakeVgpu``."""
+"""For each NVML function, the answer about a ``FakeVgpu`` on a ``FakeNvmlDevice``."""
