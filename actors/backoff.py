@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""The largest power of ``factor`` that is computed: the wait reaches ``most_s`` earlier, and a float could overflow."""
+"""The largest exponent of ``factor``: the wait reaches ``most_s`` earlier, and a larger power could overflow a float.
+"""
 
 
 @dataclass(frozen=True, slots=True)

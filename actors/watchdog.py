@@ -168,7 +168,7 @@ class CallWatch:
                     self._thread.start()
 
     def end(self, call: WatchedCall) -> bool:
-        """Stop watching a call; return whether it was not reported as overdue."""
+        """Stop watching a call; return False if it was already reported as overdue."""
         return self._calls.pop(call, _MISSING) is None
 
     def _watch_calls(self) -> None:

@@ -90,7 +90,7 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
     """Return the number of bytes in each unit's length prefix; None for Annex B.
 
-    Only extradata in avcC or hvcC form begins with 1.
+    Extradata in avcC or hvcC form begins with 1; any other extradata means Annex B.
     """
     if not extradata or extradata[0] != 1:
         return None

@@ -39,7 +39,8 @@ class PictureMarks:
     def mark(self, data: bytes, sizes: PictureSizes, new_extradata: bytes = b"") -> Hashable:
         """Return the mark of an access point's packet.
 
-        ``sizes`` must have read the packet already. ``new_extradata`` is the configuration if it changed here.
+        ``sizes`` must have read the packet already. ``new_extradata`` is the codec configuration, if it changes at this
+        packet.
         """
         self._extradata = new_extradata or self._extradata
         if self._codec in ("h264", "hevc"):

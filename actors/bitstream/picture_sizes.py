@@ -13,7 +13,7 @@ from .parameter_sets import configuration_units, hevc_layer, is_sequence_set, se
 from .vp9 import vp9_frames
 
 _LONGEST_SIDE: Final = 16_888
-"""The longest side at any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
+"""The longest side at any level of these codecs (H.265 section A.4.2: the square root of 8 times MaxLumaPs)."""
 _AV1C: Final = b"\x81"
 _AV1C_HEAD_BYTES: Final = 4
 _H264_PICTURE_SET, _HEVC_PICTURE_SET = 8, 34

@@ -26,9 +26,9 @@ _HEVC_HEADER_BYTES: Final = 2
 
 
 class UnreferencedPackets:
-    """Judges a track's packets in demux order; for codecs other than H.264 and HEVC, every packet is needed.
+    """Finds a track's unreferenced packets; for codecs other than H.264 and HEVC, every packet counts as referenced.
 
-    Each packet must show exactly one whole picture.
+    Packets are given in demux order, and each must show exactly one whole picture.
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:

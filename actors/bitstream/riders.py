@@ -63,7 +63,7 @@ _ORIENTATION: Final = 47
 _LONG_NUMBER: Final = 0xFF
 """The first byte of a message kind of 255 or more; such a kind takes several bytes."""
 _ORIENTATION_CANCELLED: Final = 1 << 18
-"""Display orientation takes 19 bits: the cancel flag, two mirror flags, and an angle."""
+"""The cancel flag of display orientation, whose 19 bits are this flag, two mirror flags and an angle."""
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
@@ -72,7 +72,7 @@ _TAIL_BYTES: Final = 1 << 16
 """How many bytes at the end of a packet are searched for the last unit, which has Dolby Vision's metadata (RPU)."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
-"""BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""
+"""The head of a block addition with BlockAddID 1, which belongs to the codec: for VP8 and VP9 it is the alpha plane."""
 
 
 class RiderReader:

@@ -118,7 +118,7 @@ class DecodeTally:
     repaired: RepairedTime = field(default_factory=RepairedTime)
 
     def note_damage(self, packet: int) -> None:
-        """Record the first damaged packet in demux order."""
+        """Record a damaged packet; only the first in demux order is kept."""
         if self.first_damaged_packet is None or packet < self.first_damaged_packet:
             self.first_damaged_packet = packet
 
@@ -133,7 +133,7 @@ class PictureHash:
 
 def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     """Hash the format and the visible samples of every plane, without padding and metadata."""
-    # A decoder that starts in limited range keeps the name yuv420p; a decoder that starts in full range uses yuvj420p.
+    # Decoders that start in different ranges may call the same samples yuv420p or yuvj420p.
     layout = frame.format.name.replace("yuvj", "yuv")
     digest = hashlib.blake2b(f"{frame.width}x{frame.height} {layout}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):

@@ -136,7 +136,7 @@ class NvencSettings:
     maxbitrate: int | None = None  # in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits
     vbvinit: int | None = None  # how full the decoder's buffer is at the beginning, in bits
-    fps: Fraction = Fraction(30)  # never changes a timestamp
+    fps: Fraction = Fraction(30)  # pictures a second, for rate control; never changes a timestamp
     cq: int | None = None
     constqp: Qp | None = None
     initqp: Qp | None = None

@@ -42,7 +42,10 @@ class RateControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of an encoder's rate control; None leaves a value unchanged. x264 accepts four of them."""
+    """New values of an encoder's rate control; None leaves a value unchanged.
+
+    x264 accepts only ``bitrate``, ``maxbitrate``, ``vbvbufsize`` and ``cq``.
+    """
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
     multipass: Literal["off", "qres", "fullres"] | None = None
@@ -103,7 +106,9 @@ THREADS_PER_CORE: Final = {Codec.HEVC: 2, Codec.AV1: 1, Codec.VP9: 2}
 cores idle. A second thread costs x265 and libvpx 1 to 2 % more processor time, and SVT-AV1 5 %.
 """
 _MOST_LOOKAHEAD_THREADS: Final = 3
-"""With more threads, x265's lookahead works differently, which changes the bytes (encoder/slicetype.cpp)."""
+"""The most threads of x265's lookahead: with more, it works differently, which changes the bytes
+(encoder/slicetype.cpp).
+"""
 
 
 def usable_cores() -> int:

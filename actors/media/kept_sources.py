@@ -179,7 +179,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Keep the facts that ``container`` found in a local source, for the next opening here.
+        """Keep the facts that ``container`` found in a local source, for the next opening in this process.
 
         Call this before ``container`` reads on. ``version`` is the ``source_version`` from before the opening.
         """
@@ -212,7 +212,7 @@ class KeptSources:
             each.close()
 
     def _opening(self, key: _Key) -> _Opening:
-        """Return what is known about a source; the facts unused for longest are dropped."""
+        """Return the known facts about a source; the facts unused for longest are dropped."""
         with self._lock:
             opening = self._openings.pop(key) if key in self._openings else _Opening()
             self._openings[key] = opening

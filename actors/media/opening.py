@@ -54,7 +54,7 @@ _OPTIONS = {
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
 """Options that keep FFmpeg from decoding pictures when it examines the first packets."""
 _NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
-"""Keeps FFmpeg from reading the end of a file without an index to guess the duration."""
+"""The option that keeps FFmpeg from reading the end of a file to guess the duration if the file has no index."""
 _PLAYLISTS = (
     *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
     *(b"<asx", b"rtsptext", b"v=0"),
@@ -63,9 +63,12 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""FFmpeg's default; larger reads would mostly fetch other tracks if only one small track is wanted."""
+"""The size of a read, FFmpeg's default: larger reads would mostly fetch other tracks if only one small track is wanted.
+"""
 _LARGE_BUFFER_BYTES = 1 << 18
-"""Each read takes the GIL, for which a worker's threads compete; this buffer saves seven of eight reads."""
+"""The size of a read of a local file that is read almost completely. Each read takes the GIL, for which a worker's
+threads compete; this size saves seven of eight reads.
+"""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 

@@ -190,7 +190,7 @@ class _Ahead:
         self._parts = deque(parts)
         self._most_bytes = most_bytes
         self._run_bytes = 0
-        """How many bytes were read sequentially."""
+        """How many bytes the current run of sequential reads has read."""
 
     @property
     def parts(self) -> tuple[_Part, ...]:

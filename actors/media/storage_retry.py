@@ -21,7 +21,9 @@ _CUT_OFF_ERRNOS: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
 )
 _UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
-"""The names of error classes of Python, aiohttp and botocore; the latter two may not be installed."""
+"""The names of error classes that mean an unreachable server, of Python, aiohttp and botocore. The two packages may not
+be installed.
+"""
 _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)

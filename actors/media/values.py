@@ -55,7 +55,7 @@ class MasteringDisplay:
 
 @dataclass(frozen=True, slots=True)
 class ContentLight:
-    """CTA-861.3 content light level: two values in cd/m²."""
+    """CTA-861.3 content light level: the brightest pixel and the brightest frame average, in cd/m²."""
 
     max_cll: int
     max_fall: int
@@ -126,9 +126,9 @@ class VideoFormat:
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read an ``AVMasteringDisplayMetadata``, in which a missing half consists of zeros.
+    """Read an ``AVMasteringDisplayMetadata``; values that are not set become 0.
 
-    None if both halves are missing. ``ValueError`` if it is too short.
+    None if all values are 0. ``ValueError`` if ``data`` is too short.
     """
     if len(data) < _MASTERING.size:
         raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")
@@ -151,7 +151,10 @@ def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fract
 
 
 def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
-    """Write bytes that read back as ``display``. Both halves are set, because mp4's muxer omits a single half."""
+    """Write bytes that read back as ``display``.
+
+    Chromaticities and luminances are both marked as set, because mp4's muxer omits the metadata otherwise.
+    """
     points = (*display.red, *display.green, *display.blue, *display.white)
     terms: list[int] = []
     for value in (*points, display.min_luminance, display.max_luminance):

@@ -94,7 +94,7 @@ class CStdoutTap(StdoutTap):
 
 
 def _flush() -> None:
-    """Flush only C's standard output: flushing every stream would wait for a reader, such as ``input``."""
+    """Flush only C's standard output, because flushing every stream would wait for a thread that reads one."""
     _libc.fflush(_C_STDOUT)
 
 

@@ -60,7 +60,7 @@ def run_program(
     limits: Limits = UNLIMITED,
     outlives: bool = False,
 ) -> Running:
-    """Start a module as ``start_program`` does; ``environment`` None means this process's environment."""
+    """Start a module as ``start_program`` does, with this process's environment if ``environment`` is None."""
     starter = 0 if outlives else os.getpid()
     argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
     # -P: no module of the current folder shadows a module of codecfleet.

@@ -36,7 +36,7 @@ def begin() -> tuple[socket.socket, list[Any]]:
 async def serve_parent(
     end: socket.socket, server: Callable[[Channel[Any]], object], *, me: str = "the process"
 ) -> None:
-    """Serve the process that started this one until it is gone.
+    """Serve the process that started this one until that process is gone.
 
     ``server`` gets the channel, and returns the object that answers requests; ``me`` is as for ``Channel``.
     """

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 
 
 class Limits(NamedTuple):
-    """Limits of a process and its children; None is this process's own limit."""
+    """Limits of a process and its children; None means this process's own limit."""
 
     memory_bytes: int | None = None  #: bytes of data (RLIMIT_DATA): with more, Python raises MemoryError
     cpu_s: int | None = None  #: processor time of all threads together, after which the kernel ends the process

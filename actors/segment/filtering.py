@@ -59,7 +59,7 @@ DENOISE: Final[Mapping[str, str]] = {
 }
 """Options of FFmpeg's ``bilateral`` for three strengths of noise: about 2, 4 and 8 steps of 255."""
 DENOISE_SAMPLE_BYTES: Final = 16
-"""The filter's memory for each sample: four floats (vf_bilateral.c)."""
+"""The memory that ``bilateral`` needs for each sample: four floats (vf_bilateral.c)."""
 
 
 @dataclass(frozen=True, slots=True)

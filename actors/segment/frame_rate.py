@@ -14,11 +14,12 @@ PictureT = TypeVar("PictureT")
 
 @dataclass(frozen=True, slots=True)
 class FrameRate:
-    """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
+    """The output pictures. Picture ``n`` is shown at ``first_ticks + n * step_ticks``, for ``step_ticks``.
 
-    It shows the picture that is on screen in the source ``lead_ticks`` later: the last picture at or before that time,
-    or the first picture if all are later. Ticks are those of the source; ``fps`` is in pictures a second. No picture is
-    shown before its own time, so a segment that begins with a source picture needs no earlier source picture.
+    Its source picture is the one on screen ``lead_ticks`` after that time: the last that begins at or before then, or
+    the first if all begin later. Output pictures whose source picture would be chosen at or after ``end_ticks`` do not
+    exist. Ticks are those of the source; ``fps`` is in pictures a second. No picture is shown before its own time, so a
+    segment that begins with a source picture needs no earlier source picture.
     """
 
     fps: Fraction

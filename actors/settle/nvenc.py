@@ -22,7 +22,7 @@ _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
 """NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0 and always supported."""
 SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 _NO_GOP_FRAMES: Final = (1 << 32) - 1
-"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: only requested keyframes."""
+"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: the encoder makes only the requested keyframes."""
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """The values without --maxrate: the ratio of peak to average rate, and the decoder's buffer in seconds at the average
 rate.

@@ -34,7 +34,7 @@ class MeasuredSegment(SeenSegment):
 
     pts_ticks: NDArray[np.int64]
     differences: NDArray[np.int64]  # the differences between successive pictures, 0 to ``DIFFERENCE_MOST``
-    first: NDArray[np.uint8]  # a grey picture; empty if the segment has no pictures
+    first: NDArray[np.uint8]  # the first picture in grey; empty if the segment has no pictures
     last: NDArray[np.uint8]
 
 

@@ -34,7 +34,8 @@ class Frame:
 
     A frame is a DLPack tensor. On the host, it is the array that ``to_ndarray`` returns. On the device, it is
     two-dimensional, with the rows of all planes one below the other (NV12 and similar formats: chroma in pairs; more
-    than 8 bits in the upper bits of 16). ``__cuda_array_interface__`` describes the same; frames on the host lack it.
+    than 8 bits in the upper bits of 16). ``__cuda_array_interface__`` describes the same memory;
+    frames on the host lack it.
     """
 
     index: int

@@ -31,7 +31,7 @@ _PINNED: Final = 3
 """The DLDeviceType of page-locked host memory."""
 _HALF_BITS: Final = 16
 _MOST_FREE: Final = 2
-"""How many free pieces of memory are kept for later tensors."""
+"""How many free blocks of memory are kept for later tensors."""
 _MOST_IDLE_BYTES: Final = 128 << 20
 """How much memory this process keeps for the tensors of later films: a few clips."""
 _LEAST_IDLE_BYTES: Final = 1 << 20

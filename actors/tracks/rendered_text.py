@@ -17,8 +17,8 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""Canvas height divided by font size. If a canvas is narrower than 16:9, the height of a 16:9 canvas of that width
-counts.
+"""Canvas height divided by font size. If a canvas is narrower than 16:9, its height counts as that of a 16:9 canvas of
+its width.
 """
 _EDGE_SHARE: Final = 14
 """The letter size, in widths of the black edge."""

@@ -50,7 +50,7 @@ class Heartbeat:
     encoding: int = 0  #: open encoder sessions
     refusals: int = 0  #: encoder sessions refused by the driver because too many were open
     refused_at: int = 0  #: how many encoder sessions were open at the last refusal
-    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many pieces of work have ended
+    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many runs of work have ended, by how they ended
     pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: work that runs, or ended in the last few seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of the running work are done, by run
     facts: WorkerFacts = WorkerFacts(0, 0)

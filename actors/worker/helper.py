@@ -45,7 +45,7 @@ class HelperState:
     frames_done: int = 0  #: since the helper started
     progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of running work are done, by run
     use: SessionCounts = field(default_factory=SessionCounts)  #: sessions on the helper's device
-    pieces: tuple[Piece, ...] = ()  #: pieces of work that run, or ended since the last report
+    pieces: tuple[Piece, ...] = ()  #: runs of work that are in progress, or ended since the last report
 
 
 @dataclass(frozen=True, slots=True)

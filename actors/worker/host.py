@@ -32,7 +32,8 @@ from .outcome import Outcome, failed, located
 FENCED_CODE: Final = 75
 """The exit code of a worker that ends itself: EX_TEMPFAIL."""
 ANSWER_S = 10.0
-"""How long a process that ends itself waits for a client to confirm, by ``end``, that it has the last answer."""
+"""How long a process that ends itself waits for a client to confirm, by calling ``end``, that it has the last answer.
+"""
 
 
 class HostEvent(Enum):

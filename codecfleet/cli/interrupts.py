@@ -101,7 +101,7 @@ class Interrupts:
             self._watch_signals()  # started first, because this thread, not the handlers, starts the deadline
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                    continue  # started by nohup
+                    continue  # nohup started this process, so it ignores SIGHUP
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 

@@ -96,7 +96,7 @@ class RichView(ProofView):
     """Shows live bars on a terminal: one for the whole job, and one for each running segment."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
-        # The import of rich takes a tenth of a second.
+        # Imported only here, because the import of rich takes a tenth of a second.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 

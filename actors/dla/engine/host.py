@@ -123,7 +123,7 @@ def open_host(
 
 
 class DlaHost:
-    """Opens sessions and tracks them; ``release`` closes all sessions, and then their shared context."""
+    """Opens sessions and tracks them; ``close`` closes all sessions, and then releases their shared context."""
 
     count: int  # how many DLAs the machine has
     failure: str  # the failure, after which only a new process can use the DLAs; "" if none occurred

@@ -100,7 +100,7 @@ class ExactScaler:
 class TensorFiller:
     """Fills input tensors from device pictures, with kernels in a stream. Used by one thread.
 
-    The tensors must be in the context of ``cuda``. ``colour`` None means that each picture has its own colours.
+    The tensors must be in the context of ``cuda``. If ``colour`` is None, each picture has its own colours.
     ``UsageError`` if the number of means or scales differs from the number of channels; ``DeviceError`` if the device
     refused, or lacks memory.
     """

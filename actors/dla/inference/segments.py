@@ -42,7 +42,7 @@ class InferredSegment:
     """The network's outputs for all frames of one segment, in order of presentation."""
 
     segment: int
-    pts_ticks: NDArray[np.int64]  # ticks of the source
+    pts_ticks: NDArray[np.int64]  # presentation times in ticks of the source
     tensors: tuple[NamedTensor, ...]
     tally: SegmentTally
     host: str

@@ -40,7 +40,7 @@ _FULL_BOX_BYTES: Final = 4
 _ELNG_BYTES: Final = 8 + _FULL_BOX_BYTES + 1
 """The size of a tag's box without the tag: head, version and flags, and the zero after the tag."""
 _HANDLER_BYTES: Final = 24
-"""The bytes before the name in ``hdlr``."""
+"""How many bytes of ``hdlr`` precede the name."""
 _MARK: Final = "\x1e"
 """A control character that no name has: it separates the name from the language tag."""
 _MARKED: Final = re.compile(rb"([^\x1e]*)\x1e+([A-Za-z0-9-]+)\x1e*", re.DOTALL)

@@ -140,7 +140,8 @@ class SurfaceConversion(ABC):
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
         """Start to convert the surface at a device address in ``stream``. ``DeviceError`` if the driver refuses.
 
-        Calls share scratch memory: use one stream. ``target_address`` None means the address given to ``prepare``.
+        Calls share scratch memory: use one stream. Without a ``target_address``, the address given to
+        ``prepare`` is used.
         """
 
     @abstractmethod
@@ -160,7 +161,10 @@ class SurfaceConverter(ABC):
 
 
 class Converter(SurfaceConverter):
-    """The kernels, compiled for the current device. Raises errors of ``cuda.core`` if NVRTC is missing."""
+    """Converts with kernels that NVRTC compiles for the current device.
+
+    Raises errors of ``cuda.core`` if NVRTC is missing.
+    """
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda

@@ -12,7 +12,9 @@ KernelsT = TypeVar("KernelsT")
 BLOCK: Final = (64, 4)
 """The threads in a block of a kernel: columns and rows."""
 _IMPORTING: Final = threading.Lock()
-"""``cuda.core`` replaces its own ``__spec__`` during its import, so a second thread would get the unfinished module."""
+"""The lock for importing ``cuda.core``, which replaces its own ``__spec__`` during the import. Without the lock, a
+second thread would get the unfinished module.
+"""
 
 
 class Kernels:

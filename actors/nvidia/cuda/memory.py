@@ -13,7 +13,7 @@ from ...device.memory_choice import BufferUse, Often, Party, choose_memory
 from .context import Cuda
 
 USABLE_PART: Final = 0.9
-"""The part of a device's free memory that is used; drivers and kernels need the rest."""
+"""The fraction of a device's free memory that is used; drivers and kernels need the rest."""
 _ADVICE: Final = "Run fewer segments at a time, or end other programs that use this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _DMA_BUF: Final = 0x3270
 _WIDTH, _HEIGHT, _FOURCC = 0x3057, 0x3056, 0x3271
 _PLANE: Final = (0x3272, 0x3275, 0x3278)
-"""The attributes for the descriptor of each plane; those for offset and pitch have the next two numbers."""
+"""The EGL attribute of each plane's descriptor; the attributes of its offset and its pitch have the next two numbers.
+"""
 _FOURCCS: Final = {"nv12": b"NV12", "p010le": b"P010", "rgba": b"AB24", "bgra": b"AR24", "gray": b"R8  "}
 """The format codes of drm_fourcc.h, keyed by FFmpeg's names."""
 _TRIAL_SIDES: Final = (64, 48)

@@ -43,7 +43,7 @@ _CODES_OF: Final = {
     _BT2020: {"nv12": (83, 84), "yuv420p": (85,), "p010le": (92,), "p210le": (93,)},
     _BT709: {"nv12": (87, 88), "yuv420p": (89,), "p010le": (91,), "p210le": (95,)},
 }
-"""Codes of CUeglColorFormat, by stated colours and FFmpeg's format name; producers use the first."""
+"""Codes of CUeglColorFormat, by stated colours and FFmpeg's format name; producers use the first code."""
 _FORMATS: Final = {
     code: (name, colour) for colour, names in _CODES_OF.items() for name, codes in names.items() for code in codes
 }
@@ -56,7 +56,7 @@ _SURFACES: Final = {
     "p210le": "yuv422p10le",
     "yuv444p": "yuv444p",
 }
-"""FFmpeg's planar format of the same samples, if the device has pictures of that layout."""
+"""For each format, FFmpeg's planar format of the same samples, if the device has pictures of that layout."""
 _NAMES: Final = {
     (found.layout, found.bits): name for name, planar in _SURFACES.items() if (found := surface_format(planar))
 }

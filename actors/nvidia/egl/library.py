@@ -93,7 +93,10 @@ class Egl:
         self._found: dict[str, Any] = {}
 
     def function(self, name: str, *types: object) -> Any:
-        """Return a function with these types (default: those of EGL); ``EngineUnfit`` if this libEGL lacks it."""
+        """Return a function of libEGL; ``types`` replace the usual types of its result and arguments.
+
+        Raises EngineUnfit if this libEGL lacks the function.
+        """
         if name not in self._found:
             signature: tuple[Any, ...] = types or _FUNCTIONS[name]
             address = self._get(name.encode())

@@ -26,7 +26,8 @@ from .streams import EglStream, EndSession
 _PAUSE_S: Final = 0.0001
 """The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""
 _MAILBOX_FRAMES: Final = 3
-"""The frame that the consumer holds, a frame that waits for the consumer, and the frame that is being filled."""
+"""The frames of a mailbox: one that the consumer holds, one that waits for the consumer, and one that is being filled.
+"""
 _SIDE_MOST: Final = 1 << 15
 
 
@@ -169,7 +170,7 @@ class ProducerSession(EndSession):
         return number
 
     def _await(self, is_so: Callable[[], bool], otherwise: str) -> None:
-        """Wait until a condition holds; any failure before the connection closes the session."""
+        """Wait until a condition holds; a failure before the producer has connected closes the session."""
         until_s = time.monotonic() + self._stream.wait_s
         try:
             while not is_so():

@@ -33,7 +33,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new`` if the packet states new parameters."""
+    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new`` means that it states new parameters."""
 
     number: int
     payload: bytes

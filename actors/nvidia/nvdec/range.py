@@ -47,8 +47,8 @@ class FedRange(Generic[PictureT]):
     distinct time. ``counts_pictures`` identifies pictures by counting instead, if they come in the packets' order.
 
     The first packet is a random access point. ``in_order`` requires each picture before the next packet is fed;
-    ``at_once`` reads each picture as soon as it is decoded; otherwise several packets are fed together. ``wanted`` None
-    means all pictures.
+    ``at_once`` reads each picture as soon as it is decoded; otherwise several packets are fed together. If ``wanted``
+    is None, all pictures are wanted.
     """
 
     def __init__(

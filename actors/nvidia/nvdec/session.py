@@ -61,7 +61,7 @@ _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
 threads queue, so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
-"""A bound of a reader's memory, in pictures: its scratch memory is one picture, whose rows may be padded."""
+"""An upper bound of a reader's memory, in pictures: its scratch memory is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
 
 

@@ -28,7 +28,8 @@ _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
 _LIMITED, _FULL = 1, 2
 _RETRY: Final = "Try again on another device."
 _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
-"""AV1's chroma positions by FFmpeg's numbers: left is "vertical", top left is "colocated"; AV1 has no others."""
+"""AV1's chroma positions by FFmpeg's numbers: left is "vertical", top left is "colocated". AV1 has no other positions.
+"""
 
 
 class BitstreamWriter:

@@ -179,7 +179,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return only the arguments of ``CreateEncoder`` that are not defaults: some keys act whatever their value."""
+    """Return the arguments of ``CreateEncoder`` that are not defaults: some keys act whatever value they have."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

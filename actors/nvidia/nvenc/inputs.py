@@ -24,7 +24,7 @@ SURFACE_NAMES: Final = {
     SurfaceLayout.YUV444: "YUV444",
     SurfaceLayout.YUV444_16: "YUV444_16BIT",
 }
-"""Surfaces by the names that ``CreateEncoder`` takes, which are case-sensitive (programming guide, sections 2.3, 2.4).
+"""``CreateEncoder``'s names of surfaces, which are case-sensitive (programming guide, sections 2.3, 2.4).
 
 docs/nvenc.md says why other names are not used.
 """

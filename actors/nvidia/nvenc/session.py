@@ -44,9 +44,9 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     """One encoder on NVENC, for one segment.
 
     Software frames carry their time and must have the settings' size, pixel format and time base; other pictures come
-    as ``TimedPicture``. No picture is converted. Without ``from_host``, pictures are in device memory, and complete or
-    written in ``stream``, a CUDA stream's handle: the package waits for no other stream (programming guide, section
-    2.3: ``cudastream``).
+    as ``TimedPicture``. No picture is converted. Without ``from_host``, pictures are in device memory; each must be
+    complete, or written in the CUDA stream with the handle ``stream``, because the package waits for no other stream
+    (programming guide, section 2.3: ``cudastream``).
 
     Raises:
         Unsupported: no NVENC has such a setting, which the message names.
