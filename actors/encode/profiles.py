@@ -50,7 +50,7 @@ class EncoderProfile:
 class SoftwareProfile(EncoderProfile):
     """A software encoder, with its options for each preset."""
 
-    presets: tuple[Options, ...]  # for the presets 1 to 7
+    presets: tuple[Options, ...]  # the options for each preset, 1 to 7
     params_key: str | None  # the option for the library's own parameters
     whole_chroma: bool  # whether sizes must be multiples of the chroma subsampling
     shortest_side: int  # the smallest width and height

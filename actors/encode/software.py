@@ -122,7 +122,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self.remaining())
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield the remaining packets one by one."""
+        """Yield the packets that the encoder still holds, one by one; the session then ends."""
         self._require_open()
         if self._last_pts_ticks is not None:
             yield from self._packets(None)

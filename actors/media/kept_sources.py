@@ -278,6 +278,6 @@ def _is_mp4_track(container: InputContainer, track: int) -> bool:
 
 
 KEPT: Final = KeptSources()
-"""The kept sources of this process."""
+"""The sources that this process keeps open between runs of work."""
 
 atexit.register(KEPT.close_idle, 0)

@@ -32,7 +32,7 @@ NEAR_BYTES: Final = 1 << 20
 SEARCH_NEAR_BYTES: Final = 256 << 10
 """The largest sequential step ahead while a demuxer searches for its start, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
-"""The most reads of an opening that are kept."""
+"""How many reads of an opening are recorded, at most, for later openings."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
 """The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)
@@ -58,7 +58,7 @@ class WantedBytes:
 
     known: KnownBytes = field(default_factory=KnownBytes)
     span_bytes: tuple[int, int] | None = None  # where reading will begin and end; None if unknown
-    needs_duration: bool = True  # whether the container's duration is needed
+    needs_duration: bool = True  # whether FFmpeg shall determine the container's duration
     part: FilePart | None = None  # the part that the demuxer sees; None means the whole file
 
 

@@ -158,12 +158,12 @@ class Gpu(WorkerDevice):
         return self.opened().cuda.ordinal
 
     def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
-        """Open a conversion, for one thread."""
+        """Open a conversion, which one thread at a time may use."""
         gpu = self.opened()
         return CudaConversion(gpu.cuda, gpu.memory, conversion, gpu.converter(), pix_fmt, budget=gpu.budget)
 
     def open_packer(self) -> CudaPacker:
-        """Open a packer, for one thread."""
+        """Open a packer, which one thread at a time may use."""
         gpu = self.opened()
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
@@ -251,7 +251,7 @@ class _Late(PacketDecoder[PictureT]):
         *,
         at_once: bool = False,
     ) -> PacketDecoding[PictureT]:
-        """Begin a series of packets."""
+        """Open the GPU if it is not open yet, and begin a series of packets."""
         return self._open().begin(coded, context, tally, wanted, at_once=at_once)
 
 

@@ -45,7 +45,7 @@ class FrameKind(Enum):
 
 
 class WireFrame(NamedTuple):
-    """A received frame."""
+    """A message of a channel, as received: its head and its parts, still pickled."""
 
     kind: FrameKind
     number: int

@@ -23,7 +23,7 @@ BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
 class StartedProcess(NamedTuple):
     """The process at the other end of a channel, started or connected to."""
 
-    end: socket.socket  #: this process's end
+    end: socket.socket  #: this process's end of the channel
     kill: Callable[[], object]
     ended: Callable[[], str]  #: waits a few seconds for the process's end, and returns how it ended; called once
     death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows the death

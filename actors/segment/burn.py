@@ -218,7 +218,7 @@ class _Axis:
 
     @classmethod
     def of(cls, begin: Fraction, length: int, scale: Fraction, whole: int) -> Self:
-        """Return the axis of ``length`` samples from ``begin`` on, each ``scale`` samples of the picture long."""
+        """Return the axis of ``length`` source samples from ``begin`` on; each covers ``scale`` picture samples."""
         # A triangle filter two samples wide, measured in source or target samples, whichever are larger.
         reach = max(Fraction(1), 1 / scale)
         first = max(0, floor(begin + scale * (Fraction(1, 2) - reach) - Fraction(1, 2)) + 1)

@@ -50,7 +50,7 @@ class PictureChain(Protocol[PictureT]):
         """Take a source picture and yield the finished (ticks, picture), in order."""
 
     def finish(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield the remaining pictures."""
+        """Yield the pictures that the chain still holds."""
 
     def close(self) -> None:
         """Release the chain's memory. Idempotent."""

@@ -34,7 +34,7 @@ LUMA_2020: Final = (0.2627, 0.6780, 0.0593)
 _TO_709: Final = ((1.6605, -0.5876, -0.0728), (-0.1246, 1.1329, -0.0083), (-0.0182, -0.1006, 1.1187))
 """Converts linear BT.2020 to linear BT.709 (BT.2087, annex 1)."""
 _SDR_GAMMA: Final = 2.4
-"""The gamma of BT.1886."""
+"""The exponent of the SDR display's transfer function (BT.1886)."""
 _LN2: Final = 0.6931471805599453
 _LOG_TERMS, _EXP_TERMS = 18, 16
 

@@ -50,7 +50,7 @@ class MeasureSegment(PictureWork[MeasuredSegment]):
     format: VideoFormat
 
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> MeasuredSegment:
-        """Measure the pictures of one path."""
+        """Measure how much each picture of a decoding path differs from the one before it."""
         small = replace(self.format, width=GRID[0], height=GRID[1], pix_fmt=GREY)
         first: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
         last = first

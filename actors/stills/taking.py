@@ -31,7 +31,7 @@ class TakenPicture:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TakenStills(SeenSegment):
-    """The stills of one range."""
+    """The stills of one range: each picture once, and the picture on screen at each moment."""
 
     pictures: tuple[TakenPicture, ...]
     shown: tuple[int | None, ...]  # for each moment: the index in ``pictures`` of the picture on screen, or None
@@ -50,7 +50,7 @@ class TakeStills(PictureWork[TakenStills]):
     still: StillLook
 
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> TakenStills:
-        """Take the stills from the pictures of one path."""
+        """Return the picture on screen at each moment, among the pictures of one decoding path."""
         return _Taking(self, context, path, fallback).result()
 
 

@@ -75,7 +75,7 @@ def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
     chroma = layout.components[1]
     across, down = chroma.width == side // 2, chroma.height == side // 2
     if not (across or chroma.width == side) or not (down or chroma.height == side):
-        return None  # reached for 4:1:1 and 4:1:0
+        return None  # chroma is quartered, as in 4:1:1 and 4:1:0
     found = _LAYOUTS.get((int(across), int(down), bits > BYTE_BITS))
     if found is None or bits not in _SOFT_DEPTHS or layout.name.endswith(("be", "msble")):
         return None

@@ -62,13 +62,13 @@ class ChromaLocation(Enum):
     BOTTOM = 6
 
     def across(self, *, halved: bool) -> Lattice:
-        """Return where chroma's columns are."""
+        """Return where chroma's columns lie between those of luma."""
         if not halved:
             return LUMA
         return _ON_EVEN if self in _LEFT else _BETWEEN
 
     def down(self, *, halved: bool) -> Lattice:
-        """Return where chroma's rows are."""
+        """Return where chroma's rows lie between those of luma."""
         return _DOWN.get(self, _BETWEEN) if halved else LUMA
 
 

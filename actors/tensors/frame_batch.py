@@ -67,7 +67,7 @@ class ShownFrame:
 
 
 def batch_of(data: object, frames: Sequence[Frame | ShownFrame]) -> FrameBatch:
-    """Return a batch of the frames in a tensor."""
+    """Return the batch of the tensor ``data`` and the facts of ``frames``. An unknown duration becomes 0."""
     return FrameBatch(
         data=data,
         indices=tuple(frame.index for frame in frames),

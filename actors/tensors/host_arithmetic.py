@@ -48,11 +48,11 @@ class Axis:
     """One axis of a channel, made of blocks; without blocks, each target sample equals a source sample."""
 
     blocks: tuple[Block, ...]
-    source: slice  # all sources that are used
+    source: slice  # the range of source samples that are used
     kind: Kind  # a type in which the sums are exact
     least: float  # the least result
     most: float  # the largest result
-    fraction_bits: int  # fraction bits of a result
+    fraction_bits: int  # how many bits of a result are fraction bits
 
     @property
     def changes(self) -> bool:

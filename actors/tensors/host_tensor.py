@@ -79,7 +79,7 @@ class HostTensorMaker(TensorMaker):
         self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
-        """Return the tensor that ``to_tensor`` makes."""
+        """Return the tensor, made by ``to_tensor`` with this maker's threads and memory."""
         return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads, memory=self._memory)
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class EarlyColour:
     and white. With the rounding of chroma, a sum is changed by less than 0.2.
     """
 
-    luma: int  # in units of 2^-7
+    luma: int  # the weight of luma, in units of 2^-7
     base: int  # includes half a value, so that values are rounded to the nearest
     chroma: tuple[tuple[int, int], ...]  # for each channel of the target: the weights of Cb and Cr, in units of 2^-11
 
@@ -79,7 +79,7 @@ class TensorPlan:
     bits: int  # the number S of the formulas
     value_bits: int  # the number D of the formulas
     weights: tuple[tuple[int, ...], ...]  # for each channel of the target, a weight of each source channel
-    offsets: tuple[int, ...]  # for each channel of the source, in S bits
+    offsets: tuple[int, ...]  # one per channel of the source, for samples of S bits
     size: tuple[int, int]  # the target's (width, height)
     early: EarlyColour | None  # the formula to use instead, if not None, with the same taps
 

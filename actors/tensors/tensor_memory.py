@@ -42,7 +42,7 @@ _ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, o
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorPlace:
-    """The place and the layout of a tensor."""
+    """Where a tensor's memory is, and how its values are laid out in it."""
 
     address: int
     shape: tuple[int, ...]
@@ -169,7 +169,7 @@ class IdleMemory:
 
 
 IDLE: Final = IdleMemory()
-"""The idle memory of this process."""
+"""The memory that this process keeps for the tensors of later films."""
 
 
 class TensorMemory:

@@ -60,7 +60,7 @@ class EncodedTrack:
     time_base: Fraction  # the duration of one sample
     pts: NDArray[np.int64]  # packet times on the source's clock; the first is ``initial_padding`` before the track
     durations: NDArray[np.int64]
-    sizes_bytes: NDArray[np.int64]  # sizes of the packets
+    sizes_bytes: NDArray[np.int64]
     payload: NDArray[np.uint8]
     initial_padding: int  # in samples
     trailing_padding: int  # in samples

@@ -63,7 +63,7 @@ class Conformer:
         yield from self._resampled(mixed if self._gain is None else self._gain.apply(mixed))
 
     def finish(self) -> Iterator[AudioFrame]:
-        """Yield the remaining frames."""
+        """Yield the frames that the resampler still holds."""
         yield from self._settled() if len(self.formats) > 1 else self._resampled(None)
 
     def _follow(self, shape: Shape) -> None:

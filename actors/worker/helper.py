@@ -62,7 +62,7 @@ class HelperRun(Request["HelperHost", Outcome[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class HelperCancel(Request["HelperHost", None]):
-    """Cancel a run."""
+    """Cancel a run in the helper."""
 
     run: str
 

@@ -93,7 +93,7 @@ class PackedWork(Work[Any]):
 
 
 def base_fields(work: Work[Any]) -> dict[str, Any]:
-    """Return the fields that all work has, by name."""
+    """Return the values of the fields that all work has, by name, for a ``PackedWork`` of this work."""
     return {"of_file": work.file, **{field.name: getattr(work, field.name) for field in fields(Work)}}
 
 

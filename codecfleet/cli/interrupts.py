@@ -38,7 +38,7 @@ class Phase(Enum):
 class Act(Enum):
     """The action to take after an event."""
 
-    CANCEL = "cancel"  #: cancel the job
+    CANCEL = "cancel"
     EXIT = "exit"  #: end the process now with the exit code of the state
 
 
@@ -46,7 +46,7 @@ class Happening(Enum):
     """An event other than a signal."""
 
     DEADLINE = "deadline"  #: cancelling took too long
-    PUBLISHED = "published"  #: the output is published
+    PUBLISHED = "published"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def _job_row(job: "RayJob", now_utc_s: float) -> tuple[str, ...]:
 
 
 def job_json(job: "RayJob") -> dict[str, Any]:
-    """Return a Ray job as JSON values."""
+    """Return a Ray job as JSON values: its command, state, message, exit code and times."""
     return {
         "job": job.job_id,
         "state": job.phase.value.lower(),

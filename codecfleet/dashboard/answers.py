@@ -143,7 +143,7 @@ def answer_to(request: WebRequest, gate: Gate, page: Page) -> WebAnswer:
 
 
 def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> WebAnswer:
-    """Return an answer that has only a status."""
+    """Return an answer whose body is only the status, as text."""
     text = f"{status.value} {status.phrase}\n".encode()
     return WebAnswer(status, {**_SAFE, "Content-Type": _TEXT, **(headers or {})}, text)
 

@@ -34,7 +34,7 @@ class CudaFailure(Exception):
 
 
 class _ContextActive(CudaFailure):
-    """The failure with the code ``CONTEXT_ACTIVE``."""
+    """The context is already active, so its flags cannot be set (``CONTEXT_ACTIVE``)."""
 
 
 def lost(failure: CudaFailure, device: int) -> DeviceLost:

@@ -61,7 +61,7 @@ class HybridSession(DlaSession):
         """Return None: a hybrid DLA uses device memory, which the processor cannot reach (CUDA for Tegra, Table 1)."""
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return page-locked memory, as ``choose_memory`` chooses for the processor and CUDA's copies."""
+        """Return new page-locked memory, of the kind that ``choose_memory`` chooses for CUDA's copies."""
         with self._turn:
             self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             use = BufferUse(size_bytes=size_bytes, writers=_COPIED, readers=_COPIED)

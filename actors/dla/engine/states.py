@@ -30,7 +30,7 @@ class DlaEvent(Enum):
     ENDED = "ended"  #: all tasks are done, and no error was reported
     FAIL = "fail"  #: a final error
     HANG = "hang"  #: a call or a task did not end in time
-    CLOSE = "close"  #: ``close`` was called
+    CLOSE = "close"
 
 
 LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionState.DRAINING})

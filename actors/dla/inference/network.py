@@ -29,7 +29,7 @@ from .lanes import Fill, SharedLanes, open_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """A network, and the settings with which it runs."""
+    """A network of a DLA, and how it is run."""
 
     loadable: Blob  # built by TensorRT
     tasks_at_once: int = 4  # how many tasks are submitted together

@@ -23,7 +23,7 @@ class SciBuffer:
     """An NvSciBuf object, and the address of its memory for the processor."""
 
     object: int  # the NvSciBufObj
-    address: int  # for the processor
+    address: int  # the processor's address of the memory
     size_bytes: int
 
 

@@ -33,7 +33,7 @@ class Fence:
 
     @property
     def address(self) -> int:
-        """The fence's address for C."""
+        """The address of the fence's payload, for calls of C functions."""
         return ctypes.addressof(self.payload)
 
     @property

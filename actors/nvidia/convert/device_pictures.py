@@ -83,7 +83,7 @@ class CudaMover(PictureMover):
         return found
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
-        """Copy a picture to the host."""
+        """Return a host copy of a picture, with its timestamp."""
         format_, width, height = picture.format, picture.width, picture.height
         samples = self._fetched(picture.address, format_.size_bytes(width, height), "a picture")
         found = planar_picture(samples, format_, width, height, picture.pix_fmt)
@@ -142,7 +142,7 @@ class CudaConversion(PictureConversion):
             self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
 
     def convert(self, picture: DevicePicture) -> DevicePicture:
-        """Return the converted picture, complete."""
+        """Return the converted picture with its timestamp; it is complete on return."""
         target, size = self._conversion.target, self._conversion.target_size
         with self._cuda.entered, self._cuda.watch.calling("CUDA", "converting a picture"):
             found = self._memory.picture(target, size, self._pix_fmt, self._stream)

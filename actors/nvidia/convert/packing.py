@@ -174,7 +174,7 @@ class CudaPacker(PicturePacker):
         self._tables = self._tables_bytes = self._height = 0
 
     def pack(self, picture: StridedPicture) -> DevicePicture:
-        """Return the packed picture, complete."""
+        """Return a packed copy of the picture, which is complete on return."""
         size = picture.width, picture.height
         with self._cuda.entered, self._cuda.watch.calling("CUDA", "packing a picture"):
             found = self._memory.picture(picture.format, size, picture.pix_fmt, self._stream)

@@ -170,7 +170,7 @@ KERNEL_NAMES: Final = {
     for size, sample in _SAMPLES.items()
     for dtype, number in _ELEMENTS.items()
 }
-"""The kernel's name for each sample size and type of tensor."""
+"""For each (bytes of a sample, type of the tensor's values), the instance of the kernel template."""
 _MIDDLE_BITS: Final = 16
 _PICTURES: Final = 16
 """The most pictures of one launch, as in the kernel's struct ``Pictures``."""

@@ -48,7 +48,7 @@ class MemoryBudget:
 
     @property
     def taken_bytes(self) -> int:
-        """How many bytes are taken now."""
+        """How many bytes are taken now, without memory that was given back."""
         with self._lock:
             self._settle()
             return self._taken_bytes

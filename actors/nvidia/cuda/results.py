@@ -47,7 +47,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     # A GPU that fell off the bus answers every call with this code.
     999: FatalResult("UNKNOWN", "an unknown error inside the driver"),
 }
-"""The fatal results by their codes."""
+"""The results after which the process cannot use CUDA, by their codes."""
 
 _OUT_OF_MEMORY, _LAUNCH_TIMEOUT, _NOT_SUPPORTED = 2, 702, 801
 _NAMES: Final = {

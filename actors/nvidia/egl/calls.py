@@ -259,7 +259,7 @@ class EglCuda:
 
 
 def device_places(planes: Sequence[DevicePlane]) -> tuple[EglPlane, ...]:
-    """Return the places of a device picture's planes."""
+    """Return the planes as ``EglPlane``s in device memory."""
     return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in planes)
 
 

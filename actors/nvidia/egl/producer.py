@@ -197,7 +197,7 @@ class EglProducer(StreamProducer):
         self._session: ProducerSession | None = None
 
     def present(self, picture: VideoFrame | DevicePicture, streams: Iterable[int]) -> bool:
-        """Copy and present a picture."""
+        """Copy a picture and present the copy. All pictures must have the layout of the first."""
         self._open_mover().wait_for(streams)
         if isinstance(picture, VideoFrame) and surface_format(picture.format.name) is not None:
             picture = self._open_mover().to_device(picture)

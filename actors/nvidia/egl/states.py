@@ -37,7 +37,7 @@ class EndState(Enum):
 
 
 class EndEvent(Enum):
-    """An event at one end of a stream."""
+    """Something that happens at one end of a stream, and changes its state."""
 
     CONNECT = "connect"  #: this end connected
     HOLD = "hold"  #: the consumer acquired a frame, or the producer presented a frame

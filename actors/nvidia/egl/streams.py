@@ -96,7 +96,7 @@ class EglStream(PictureStream, Closing):
 
     @property
     def state(self) -> StreamState:
-        """The stream's state, from EGL."""
+        """The stream's state, as EGL reports it now."""
         try:
             return StreamState(self._asked(_STATE))
         except ValueError as error:

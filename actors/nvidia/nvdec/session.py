@@ -92,7 +92,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
 
 
 MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
-"""Makes a reader for one session's surfaces."""
+"""Makes the object that copies pictures out of the surfaces of one session."""
 
 
 class _Begun(NamedTuple, Generic[PictureT]):

@@ -63,7 +63,7 @@ class NvdecDecoding(Generic[PictureT]):
     """Decodes a series of packets, passed to ``push`` one at a time; ``close`` returns the session to the pool.
 
     With ``at_once``, each picture is read as soon as it is decoded, instead of a few at a time. Only ``wanted``
-    pictures are copied and returned; None means all pictures.
+    pictures are copied and returned; if it is None, all pictures are.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class NvdecDecoding(Generic[PictureT]):
             yield from self._coloured(self._range.feed(fed, self._session, self._reader))
 
     def flush(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield the remaining pictures."""
+        """Yield the remaining pictures and return the session. Raises EngineFailed if NVDEC reported wrong pictures."""
         yield from self._drained()
         self.close()
         if self._decoder.wrong_pictures() != self._wrong_before:

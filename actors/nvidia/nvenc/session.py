@@ -84,7 +84,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     def encode(
         self, picture: VideoFrame | TimedPicture, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
     ) -> list[EncodedPacket]:
-        """Encode one picture and return the packets that are ready."""
+        """Encode one picture, and return the packets that are ready, usually of earlier pictures."""
         self._require_open()
         pixels, pts_ticks = self._timed(picture)
         accept = host_input if self._from_host else device_input

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONTEXT: Final = 0xC0DE
-"""The handle of the only context."""
+"""The handle that the fake gives to its only context."""
 NOISE: Final = 0xA5
 """The content of memory that was not written."""
 _FIRST_STREAM: Final = 0x5700
@@ -30,7 +30,7 @@ Answer = tuple[Any, ...]
 
 
 class _Result(int):
-    """A CUresult."""
+    """A status code like the driver's CUresult: an integer with a ``name``."""
 
     @property
     def name(self) -> str:

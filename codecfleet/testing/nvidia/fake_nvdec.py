@@ -74,8 +74,8 @@ class FakeNvdec:
     spare_bytes: int = 0  # by how much each frame overstates its size
     sei_messages: tuple[tuple[int, bytes], ...] = ()  # the (type, payload) pairs of every picture
     statistics: dict[str, list[int]] | None = None  # decode statistics of each picture; None if the driver has none
-    options: list[dict[str, object]] = field(default_factory=list)  # the options of all decoders
-    pictures: int = 0  # how many pictures were decoded
+    options: list[dict[str, object]] = field(default_factory=list)  # the options with which each decoder was made
+    pictures: int = 0  # how many pictures all decoders have decoded
     wrong_pictures: int = 0  # how many pictures the device reports as wrong
     decoders_made: int = 0
     caps_asked: list[tuple[int, int, int]] = field(default_factory=list)  # the capability queries

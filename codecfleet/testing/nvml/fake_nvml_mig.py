@@ -142,7 +142,7 @@ def _mode(device: FakeNvmlDevice) -> list[int]:
 
 
 def _slices_max(device: FakeNvmlDevice) -> int:
-    return _slices_of(device) if device.simulated.mig_enabled else 0  # measured with MIG off, on an H200
+    return _slices_of(device) if device.simulated.mig_enabled else 0  # an H200 with MIG off returned 0
 
 
 def _profile_info(device: FakeNvmlDevice, kind: int, version: int = 2) -> Any:

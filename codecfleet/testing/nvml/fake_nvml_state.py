@@ -135,7 +135,7 @@ class FakeNvmlDevice:
 
     @classmethod
     def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeNvmlDevice":
-        """Return a device in the state that the simulation describes."""
+        """Return a device in the state that ``simulated`` describes, with its slices, vGPUs and pending Xid errors."""
         device = cls(simulated, node, index, faults=dict(simulated.faults))
         device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires
         device.slices = [FakeSlice(piece, device) for piece in simulated.slices]
