@@ -1,7 +1,9 @@
 """FFmpeg's public structures as ctypes, with safety checks, only for the versions of PyAV and FFmpeg named here.
 
-A PyAV object's pointer is followed only if the versions and the object's size fit, the kernel can copy the memory (so
-that a wrong pointer does not crash), and the memory begins with ``AVClass`` and agrees with PyAV's public attributes.
+A PyAV object's pointer is followed only if three conditions hold. The versions and the object's size must fit. The
+kernel must be able to copy the memory, so that a wrong pointer does not crash. The memory must begin with ``AVClass``
+and agree with PyAV's public attributes.
+
 Only the first object of each class is checked in full. A failed check is a ``WorkError``: there is no fallback.
 """
 

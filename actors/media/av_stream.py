@@ -139,8 +139,8 @@ def set_video_parameters(
 ) -> None:
     """Describe the video of a stream made by ``add_mux_stream``, before the container's header is written.
 
-    ``video_delay`` is the reorder delay in frames, ``frame_rate`` is nominal, ``codec_tag`` 0 lets the muxer choose.
-    ``ValueError`` if FFmpeg has no such ``pix_fmt``.
+    ``video_delay`` is the reorder delay in frames. ``frame_rate`` is the nominal rate. If ``codec_tag`` is 0, the muxer
+    chooses the tag. ``ValueError`` if FFmpeg has no such ``pix_fmt``.
     """
     head, parameters = structures(stream)
     number = ffmpeg().av_get_pix_fmt(pix_fmt.encode())

@@ -227,7 +227,8 @@ def _open(
     with undone_by(container.close):
         _check_header(name, container, limits)
         if not all(video.width for video in _decodable(container)):
-            # A decoder rejected the pictures, so FFmpeg forgot their size.
+            # A decoder rejected the pictures, so FFmpeg forgot their size. Without decoders, FFmpeg keeps the size that
+            # the container states.
             container.close()
             file.seek(0)
             with _demuxed(name, file, buffer_bytes, limits, {"codec_whitelist": "none"}) as undecoded:

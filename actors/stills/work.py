@@ -24,7 +24,7 @@ class SeenSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every picture that decoding from an earlier point could produce is present."""
+        """Whether the result has every picture that decoding from an earlier point could add."""
         return True
 
 

@@ -56,8 +56,9 @@ class TensorPlace:
 def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
     """Return where the caller's tensor is; ``UsageError`` if it does not expose its memory, or is read-only.
 
-    On a device, the tensor's library makes the CUDA ``stream`` wait for its own work (DLPack), or the returned place
-    names the stream for which the caller must wait (CUDA array interface).
+    On a device, the memory may still be in use by the tensor's library. With DLPack, that library makes the CUDA
+    ``stream`` wait for its own work. With the CUDA array interface, the returned place names the stream for which the
+    caller must wait.
     """
     if not hasattr(out, "__dlpack__") and not hasattr(out, "__cuda_array_interface__"):
         _refuse(f"out= is a {type(out).__name__}, which is not a tensor")
@@ -90,7 +91,7 @@ def _by_dlpack(out: Any, stream: int | None) -> TensorPlace:
     asked: dict[str, Any] = {} if kind != CUDA else {"stream": stream}
     try:
         capsule = out.__dlpack__(max_version=(1, 0), **asked)
-    except TypeError:  # the exporter is older
+    except TypeError:  # the exporter is older than DLPack 1.0
         capsule = out.__dlpack__(**asked)
     found, is_read_only = described(capsule)
     if is_read_only:
@@ -227,7 +228,7 @@ def host_target(
     shape: tuple[int, ...],
     new: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
 ) -> HostTensor:
-    """Return the memory of ``out``, else of ``new``; ``UsageError`` if ``out`` does not fit or is not on the host."""
+    """Return the memory of ``out``, or memory from ``new``; ``UsageError`` if ``out`` does not fit or is not on the host."""
     if out is None:
         array = new(shape, _STORED[format_.dtype])
         return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)

@@ -47,13 +47,13 @@ def is_unnamed(layout: str) -> bool:
 
 
 def usual_layout(layout: str) -> str:
-    """Return ``layout`` if it names speakers or has an unusual size, otherwise the usual layout of that size."""
+    """Return the usual layout of that many channels; ``layout`` itself if it names speakers or there is none."""
     return _USUAL.get(AudioLayout(layout).nb_channels, layout) if is_unnamed(layout) else layout
 
 
 @cache
 def speakers(layout: str) -> tuple[str, ...]:
-    """Return the names of a layout's speakers; all are FC if the layout names none and has an unusual size."""
+    """Return the names of a layout's speakers; all are FC if none are named and the number is unusual."""
     named = usual_layout(layout)
     channels = AudioLayout(named).channels
     return ("FC",) * len(channels) if is_unnamed(named) else tuple(channel.name for channel in channels)

@@ -166,7 +166,7 @@ class Helper:
             self._child.kill(why)
 
     def reported(self, state: HelperState | None) -> None:
-        """Take a report; see ``HelperReport``."""
+        """Take a report; ``state`` is None if the helper only reports that its device is open."""
         self._silent_since_s = None
         if state is not None:
             self._ended_pieces.extend(state.pieces)

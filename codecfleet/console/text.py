@@ -26,7 +26,7 @@ _STAGES: Final = {
     "proof": "reading the output back",
     "publish": "publishing",
 }
-"""The description of each stage."""
+"""The words that name each stage of a job to the user."""
 
 
 def bytes_text(size_bytes: int) -> str:

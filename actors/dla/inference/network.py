@@ -33,7 +33,7 @@ class NetworkSettings:
 
     loadable: Blob  # built by TensorRT
     tasks_at_once: int = 4  # how many tasks are submitted together
-    task_limit_s: float = 10.0  # the limit of each task on the engine
+    task_limit_s: float = 10.0  # how long each task may run on the engine
     mode: DlaMode = DlaMode.HYBRID
     waiting: Waiting = Waiting.BLOCK  # how a thread waits for the DLA
 

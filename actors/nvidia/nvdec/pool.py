@@ -103,7 +103,7 @@ class NvdecPool:
 
     While ``enough`` sessions are in use, a caller without a fallback waits ``FULL_WAIT_S`` for a used one before
     another is opened. If the caller's key has its even share of ``enough`` (``enough`` divided by the number of keys in
-    use), each return of a session with this key starts the wait again. With None for ``budget`` or ``enough``, there is
+    use), each return of a session with this key restarts the wait. With None for ``budget`` or ``enough``, there is
     no limit.
 
     ``condition`` makes the conditions on which threads wait; ``clock`` returns seconds.

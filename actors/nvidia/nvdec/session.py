@@ -39,8 +39,8 @@ _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object,)
 class SessionKey:
     """The properties that a session is made for; tracks with the same key may share a session.
 
-    ``sequence`` holds the pictures' parameters. It is part of the key because a decoder has only the surfaces that its
-    first stream needs, and returns wrong pictures for a stream of the same size that needs more (measured on an H200).
+    ``sequence``, the pictures' parameters, is part of the key, because a decoder has only as many surfaces as its first
+    stream needs. For a stream of the same size that needs more, it returns wrong pictures (measured on an H200).
     """
 
     codec: str
