@@ -228,7 +228,10 @@ def host_target(
     shape: tuple[int, ...],
     new: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
 ) -> HostTensor:
-    """Return the memory of ``out``, or memory from ``new``; ``UsageError`` if ``out`` does not fit or is not on the host."""
+    """Return the memory of ``out``, or memory from ``new`` if ``out`` is None.
+
+    ``UsageError`` if ``out`` does not fit or is not on the host.
+    """
     if out is None:
         array = new(shape, _STORED[format_.dtype])
         return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)
