@@ -24,7 +24,7 @@ _FRAMES: Final = frozenset({ObuKind.FRAME_HEADER, ObuKind.FRAME})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Av1Sequence:
-    """The fields of a sequence header that are needed to reach a key frame's size.
+    """The fields of a sequence header that are needed to find a key frame's size.
 
     Lengths are in bits; 0 means that the field is absent.
     """

@@ -107,7 +107,7 @@ def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Chang
 
 
 def _track_duration(read: Read, tag: Section, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    # In its bit-exact mode, FFmpeg's muxer numbers tracks from 1 on.
+    # In its bit-exact mode, FFmpeg's muxer gives each track its number, counted from 1, as its UID.
     uids = [uid for targets in _inside(read, tag, _TARGETS) for uid in _inside(read, targets, _TRACK_UID)]
     ends = [ends_s[number] for uid in uids if (number := int.from_bytes(_all(read, uid))) in ends_s]
     for simple in _inside(read, tag, _SIMPLE_TAG) if ends else ():

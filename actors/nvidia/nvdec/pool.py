@@ -20,7 +20,7 @@ from .session import NvdecSession, SessionKey, session_bytes
 FULL_WAIT_S: Final = 1.0
 """How long an opening waits while enough sessions are in use: ten times as long as opening takes.
 
-The wait is limited because the users of the other sessions may be waiting for the caller of this one.
+The wait is limited because the users of those sessions may be waiting for the caller that waits here.
 """
 PATIENT_OPENINGS: Final = 2
 """The most openings that a caller with a software fallback waits for: together a third of a second."""

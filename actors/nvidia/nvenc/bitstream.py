@@ -1,4 +1,4 @@
-"""Changes to NVENC's bitstream: parameter sets are moved out of band, colour and HDR values are added.
+"""Changes to NVENC's bitstream: parameter sets are moved out of band, and colour and HDR values are added.
 
 PyNvVideoCodec has no settings for colours: FFmpeg's metadata filters write them, and HDR values are in messages.
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and Decoding

@@ -66,7 +66,7 @@ class Drive:
 
         store, path = open_store(self.queue, makes=True), queue_file(self.queue)
         with closing(store):
-            store.jobs([QueueState.RUNNING])  # an unusable queue ends this program
+            store.jobs([QueueState.RUNNING])  # fails now, before any work, if the queue is unusable
             asyncio.run(run())
         return 0
 
