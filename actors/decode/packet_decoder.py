@@ -131,7 +131,7 @@ class KeyframeHdr:
         self._found = [(-1, self._usual)]
 
     def note(self, number: int, payload: bytes, *, extradata: bytes | None = None) -> None:
-        """Read a keyframe; ``extradata`` says how its units are delimited, None means as in the rest of the track."""
+        """Read a keyframe; ``extradata`` says how its units are delimited (None: as in the rest of the track)."""
         layout = self._extradata if extradata is None else extradata
         hdr = hdr_of(self._codec, messages_of(self._codec, payload, layout))
         kind = random_access_kind(self._codec, payload, layout)

@@ -74,7 +74,7 @@ class EndedPieces:
     """The newest ``ENDED_KEPT`` of the pieces that have ended since the last ``take``. Thread-safe."""
 
     def __init__(self) -> None:
-        # A lock would make decoding threads wait. None is needed, because a deque's append and pop are atomic.
+        # A lock would make decoding threads wait. No lock is needed, because a deque's append and pop are atomic.
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:

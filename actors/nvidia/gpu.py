@@ -325,7 +325,7 @@ def assemble_gpu(
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
-    # Memory is reclaimed in this order: buffers are cheap to allocate again, sessions take a tenth of a second.
+    # Pictures are reclaimed before sessions: a buffer is cheap to allocate again, but opening a session takes 0.1 s.
     pinned, memory = PinnedMemory(cuda, part=part), PicturePool(cuda, budget=budget)
     pool = NvdecPool(partial(NvdecSession, package, cuda), _IDLE_SESSIONS, budget, enough=sessions_enough)
     cannot = NvdecCapabilities(package, cuda).unsupported_reason

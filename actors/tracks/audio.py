@@ -103,7 +103,7 @@ class EncodeAudio(Work[EncodedTrack]):
 
         Raises:
             InputError: the source cannot be opened, or nothing of the track can be decoded.
-            Unsupported: there is no encoder for the codec, or for so many channels.
+            Unsupported: there is no encoder for the codec, or for this number of channels.
             EncoderFailed: the encoder refused a frame.
             Cancelled: the work was cancelled.
         """

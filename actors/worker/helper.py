@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""How much work one process runs before a second process may help: five sessions gain hardly any speed from it."""
+"""How many pieces of work one process runs before a second process may help; up to here, it would gain hardly any
+speed.
+"""
 ALONE_FPS: Final = 2000.0
 """The lowest speed at which a second process helps; with CPU encoding a worker is far slower."""
 PACE_S: Final = 0.5

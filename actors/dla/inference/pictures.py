@@ -74,7 +74,7 @@ def check_input(descriptor: TensorDescriptor) -> None:
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
-    """Return the input tensor's memory, filled with 1 to ``descriptor.n`` pictures (h, w, c); the last one pads it."""
+    """Return the input tensor's memory, filled with 1 to ``descriptor.n`` pictures (h, w, c); the last fills the rest."""
     batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
     values = rule.applied(batch, descriptor.data_type.dtype)
     if descriptor.c == COLOUR_AND_SPARE:

@@ -1,4 +1,4 @@
-"""EGLStream, EGLImage and EGLSync with CUDA: frames from and for other interfaces and processes."""
+"""EGLStream, EGLImage and EGLSync with CUDA: frames are exchanged with other interfaces and processes."""
 
 from .images import EglImage
 from .streams import EglStream

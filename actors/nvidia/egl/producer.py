@@ -32,7 +32,7 @@ _SIDE_MOST: Final = 1 << 15
 
 
 class FrameMemory(Enum):
-    """The memory of a producer's frames: pitched memory can reach a consumer on another GPU, CUDA arrays cannot."""
+    """The memory of a producer's frames: pitched memory can reach a consumer on another GPU; CUDA arrays cannot."""
 
     PITCH = "pitch"
     ARRAY = "array"
