@@ -85,7 +85,7 @@ class FieldOrders:
         if reader.flag():  # field_pic_flag
             is_bottom = reader.flag()
             if self._first_field == (number, not is_bottom):
-                self._first_field = None  # the second field of a picture
+                self._first_field = None  # this packet has the second field of a picture
                 return None
             self._first_field = number, is_bottom
             return _FIRST[is_bottom]

@@ -186,7 +186,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in ``TMPDIR`` belongs to this user: a link or another user's folder may contain a pipe."""
+    """Return whether a folder in ``TMPDIR`` belongs to this user; another folder, or a link, may contain a pipe."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

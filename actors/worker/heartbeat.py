@@ -41,7 +41,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A worker's state. All counts begin with the process."""
+    """A worker's state. All counts start at 0 when the process starts."""
 
     frames_done: int  #: frames done so far
     running: tuple[tuple[str, str], ...]  #: (job, label) of the running work

@@ -33,7 +33,7 @@ class SubmitOption(IntFlag):
     NONE = 0
     NOOP = 1  #: do everything but run the tasks
     SKIP_LOCK = 2  #: cuDLA need not lock: no other thread submits to this handle or stream meanwhile
-    DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
+    DIAGNOSTICS = 4  #: the tasks run the library's own module, which finds faults
 
 
 @dataclass(frozen=True, slots=True)

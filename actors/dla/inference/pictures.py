@@ -74,7 +74,10 @@ def check_input(descriptor: TensorDescriptor) -> None:
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
-    """Return the input tensor's memory, filled with 1 to ``descriptor.n`` pictures (h, w, c); the last fills the rest."""
+    """Return the input tensor's memory, filled with up to ``descriptor.n`` pictures (h, w, c).
+
+    If there are fewer pictures, the last one also takes the remaining places.
+    """
     batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
     values = rule.applied(batch, descriptor.data_type.dtype)
     if descriptor.c == COLOUR_AND_SPARE:
