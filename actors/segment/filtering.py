@@ -108,7 +108,7 @@ class FilterSettings:
 
     @property
     def keeps_colours(self) -> bool:
-        """Whether the source's metadata of geometry and light still applies."""
+        """Whether the source's metadata about colours and places in pictures, such as Dolby Vision, still applies."""
         return not self.has_steps and self.overlay is None and self.burn is None
 
     @property
