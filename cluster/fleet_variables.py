@@ -54,13 +54,13 @@ def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
 
 
 def compat_folder(environment: Mapping[str, str]) -> str:
-    """Return an additional folder to search for a compat package; "" for none."""
+    """Return an additional folder to search for a CUDA compatibility package; "" for none."""
     named = environment.get(COMPAT, "")
     return "" if named == NO_COMPAT else named
 
 
 def may_use_compat(environment: Mapping[str, str]) -> bool:
-    """Return whether workers may load a fitting compat package."""
+    """Return whether workers may load a CUDA compatibility package that fits the machine."""
     return environment.get(COMPAT, "") != NO_COMPAT
 
 

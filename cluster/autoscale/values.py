@@ -15,7 +15,7 @@ class JobWork:
     frames: int  # frames left; a running segment counts half
     at_once: int  # segments that may run at the same time
     waiting: int  # segments that wait; additional nodes can run only these
-    longest_frames: int  # of a segment
+    longest_frames: int  # the frames of the longest segment
     due_s: float
     fps: Mapping[str, float]  # source frames a second on an idle node of each group
     sessions: Mapping[str, int]  # how many segments an idle node of each group can run at the same time
@@ -74,7 +74,7 @@ class Forecast:
 
     job: str
     late_s: float  # the delay; infinite if no group can run the job
-    reason: str  # why it is late
+    reason: str  # why the job is late; "" if it is not
     cost: float  # the cost of the job's share of the nodes, including start and idle time of new nodes
 
 
@@ -84,7 +84,7 @@ class Decision:
 
     sizes: tuple[GroupSize, ...] = ()  # all groups, in the order of the configuration
     surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no new work
-    drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
+    drain: tuple[NodeOrder, ...] = ()  # idle nodes that are to be ended
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
@@ -97,6 +97,6 @@ class WantedNodes:
     """How many nodes of a group Ray's autoscaler should provide."""
 
     group: str
-    labels: Mapping[str, str]  # select its nodes
+    labels: Mapping[str, str]  # the labels of the group's nodes
     resources: Mapping[str, float]  # the resources of one node, so that one bundle fills a node
     count: int

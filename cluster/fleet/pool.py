@@ -1,4 +1,4 @@
-"""The pool that runs work, which is the only interface between jobs and machines.
+"""The pool, which runs work and is the only interface between jobs and machines.
 
 ``leases/leased_pool.py`` has the real pool, ``remote_pool.py`` a pool in another process, and ``codecfleet.testing``
 has ``LocalPool``, which runs work in threads of this process. All three pass the same contract tests.

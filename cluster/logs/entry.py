@@ -86,7 +86,7 @@ class LogEntry:
 
 
 def _escaped(trace: str) -> str:
-    """Escape control characters except line ends, since an error's message may contain a file's name."""
+    """Escape control characters except line ends, because an error's message may contain a file's name."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in trace)
 
 

@@ -17,10 +17,10 @@ _COUNTED: Final = ("CPU", "GPU", "memory", "object_store_memory")
 class ListedNode:
     """A live node."""
 
-    node: str  # Ray's id
-    address: str  # in the cluster
+    node: str  # Ray's id of the node
+    address: str  # the node's address in the cluster
     is_head: bool
-    state: DeviceState  # whether it takes work
+    state: DeviceState  # whether the node takes work
     resources: Mapping[str, float]  # the amount of each resource, under Ray's name; memory is in bytes
     labels: Mapping[str, str]
 
@@ -38,7 +38,7 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return all labels joined into one string, in a list, which is empty without labels.
+    """Return a list with one string that holds all labels; without labels, an empty list.
 
     Codecs are grouped: ``kind=nvenc, encodes av1 h264``.
     """

@@ -42,7 +42,7 @@ def offer_of(
     ``cpus`` defaults to all cores that the process may use; ``labels`` override labels of codecfleet.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
-    if node.shown is None:  # every report states what it shows
+    if node.shown is None:  # every report says which devices Ray would see
         raise AssertionError(node.node)
     # A GPU that hosts vGPUs belongs to the guests.
     hosts = {device.device for device in node.devices if device.hosts_vgpus}

@@ -346,7 +346,7 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # also confirms the outcome; other work in the worker is lost
+                handle.end()  # ends the worker, which confirms the outcome and loses the other work there
                 self._lose(worker, outcome.error.message, broken=True)
                 return
         except Exception as error:  # noqa: BLE001 - ``classify`` handles every error of Ray
