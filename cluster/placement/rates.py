@@ -75,7 +75,7 @@ RateKey = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A worker's measurement on a device: frames a second of all ``sessions`` of one stage, while all worked."""
+    """A worker's measurement on a device: the frames a second of one stage in ``sessions`` sessions, all at work."""
 
     device: Device
     stage: Stage
@@ -85,7 +85,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Documented start values and measured curves, by the name of a device: a GPU with its MIG profile, or a processor."""
+    """Documented start values and measured curves, by a device's name: a GPU with its MIG profile, or a processor."""
 
     hardware: Hardware
     measured: Mapping[str, Mapping[RateKey, Curve]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class LossScope(Enum):
-    """How much is lost."""
+    """What a failed call to a worker has lost."""
 
     PROCESS = "process"  #: the worker process, its node, or the connection to the worker is lost
     RESULT = "result"  #: only this result is lost; the process lives

@@ -130,7 +130,7 @@ def core_time_of(processes: Iterable[int]) -> Mapping[str, float]:
     found = {}
     for process in processes:
         for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
-            with suppress(OSError, ValueError):  # it ended meanwhile
+            with suppress(OSError, ValueError):  # the thread ended meanwhile
                 computed_ns, waited_ns, _ = map(int, file.read_text().split())
                 found[file.parent.name] = (computed_ns + waited_ns) / 1e9
     return found

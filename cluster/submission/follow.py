@@ -48,7 +48,7 @@ class LogLines:
 
 @dataclass(slots=True)
 class Follower:
-    """Follows a job."""
+    """Shows the output of a job until the job ends."""
 
     server: JobServer
     show: Callable[[str, bool], object]  #: called with each line of output, and with whether the line belongs on stderr

@@ -45,7 +45,7 @@ class Options:
         self.has_software = any(recipe.route.is_software for recipe in self.open_recipes)
 
     def by_speed(self) -> Iterator[PlacementOption]:
-        """Yield the options: nodes of last resort come last, then the fastest first, then in the inventory's order."""
+        """Yield the options, fastest first; equals keep the inventory's order, and nodes of last resort come last."""
         return merge(*self._runs(), key=lambda option: (option.rank, -option.recipe.fps, option.site.order))
 
     @cached_property

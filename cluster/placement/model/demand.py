@@ -97,12 +97,12 @@ class Demand:
 
     @property
     def longest_frames(self) -> int:
-        """The length of the longest segment, up to the length beyond which memory does not grow."""
+        """The frames of the longest segment, at most ``PLAIN_FRAMES``: longer segments take no more memory."""
         return min(max(self.segments, default=PLAIN_FRAMES), PLAIN_FRAMES)
 
     @property
     def about_frames(self) -> int:
-        """The length of the whole job, rounded down to a power of two; jobs of similar length are placed alike."""
+        """The frames of the whole job, rounded down to a power of two; jobs of similar length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0
 
 

@@ -40,7 +40,7 @@ class Device:
     share: float = 1.0
     share_unknown: str = ""  # why ``share`` is unknown; "" if it is known
     busy: dict[Engine, float] = field(default_factory=dict)  # use by other programs, 0 to 1, at the last poll
-    encoder_sessions_others: int = 0  # held by other programs
+    encoder_sessions_others: int = 0  # encoder sessions that other programs hold
     # The driver's limit for all sessions together, set for an unlicensed vGPU; None if there is no limit.
     fps_max: float | None = None
     state: DeviceState = DeviceState.OPEN
@@ -135,7 +135,7 @@ def processor_of(node: NodeId, name: str, cores: int, memory_bytes: int | None =
 
 
 def dlas_of(node: NodeId, count: int) -> tuple[Device, ...]:
-    """Return a node's DLAs, ``count`` of them, named after the stations of their workers."""
+    """Return ``count`` DLAs of a node, named after the stations of their workers."""
     kind, stations = DeviceKind.DLA, (StationId.of(node, DeviceKind.DLA, number) for number in range(count))
     return tuple(
         Device(device=each, node=node, kind=kind, name=f"DLA {each.number}", engines={Engine.DLA: 1})

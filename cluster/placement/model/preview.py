@@ -8,7 +8,7 @@ from .inventory import Inventory
 from .placement import Placement
 
 Place = Callable[[Sequence[Demand], Inventory], Placement]
-"""Returns where demands go."""
+"""Returns the placement of demands on an inventory; the rates and the policy are fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

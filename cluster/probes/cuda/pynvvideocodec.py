@@ -1,7 +1,7 @@
 """Judges PyNvVideoCodec by the package's requirements, and by the result of an import in a child process.
 
 The import loads libnvidia-encode.so.1, whose newest NVENC interface decides which of the package's two builds is used.
-So a host that only decodes needs this library too.
+Therefore a host that only decodes also needs this library.
 """
 
 import importlib

@@ -149,7 +149,7 @@ def deployment(
     here = _resolved(str(Path(library.path).parent))
     if here in [_resolved(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]:
         modules = environ.get("LOADEDMODULES", "").split(":")
-        # set by a module, for example ``module load cuda/13.0``
+        # ``module load cuda/13.0``, for example, adds its module to LOADEDMODULES.
         has_module = any("cuda" in module.lower() for module in modules)
         return Deployment.MODULES if has_module else Deployment.SEARCH_PATH
     return Deployment.LINKER if here in {_resolved(folder) for folder in linker_folders} else Deployment.RUN_PATH

@@ -91,7 +91,7 @@ class _Polled:
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
-        self.name = str(index)  # identifies its events
+        self.name = str(index)  # the name under which the watch reports the device's events
         self.handle: Maybe[Any] = _NOT_ASKED
         self._nvml = nvml
         self._virtualization: Maybe[str] = _NOT_ASKED

@@ -43,7 +43,7 @@ class DeviceHealth:
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
     encoder_sessions: Maybe[int]
-    ours: Maybe[OwnUse]  # by codecfleet
+    ours: Maybe[OwnUse]  # the use by codecfleet's processes
     licence: "Maybe[Licence]"
     accounting: Maybe[bool]
     scheduler: Maybe[str]  # how a vGPU host divides the GPU among ``vgpus``

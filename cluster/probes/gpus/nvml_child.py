@@ -18,7 +18,7 @@ class NvmlAnswers:
 
     nvml: Maybe[NvmlReport]
     vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)  # by the GPU's UUID
-    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)  # likewise
+    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)  # by the vGPU's UUID
     problems: tuple[str, ...] = ()
 
 

@@ -65,7 +65,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A device's health."""
+    """The faults that a device and its driver report."""
 
     ecc_enabled: Maybe[bool]
     ecc_uncorrected: Maybe[int]  # errors since the driver was loaded
@@ -124,7 +124,7 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigReport:
-    """MIG on one GPU."""
+    """The MIG mode, slices and profiles of one GPU."""
 
     enabled: bool
     pending: bool  # whether MIG is on after the next reset

@@ -1,6 +1,6 @@
 """Reports a GPU that hosts vGPUs: the vGPU types, which types can be created now, and the running vGPUs.
 
-The source is the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
+The source is the vGPU Management SDK guide, chapter 2. It was not measured, because no vGPU host was available.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
 """Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed vGPU.
 
 Sources: vGPU Management SDK guide, 2.4 and 3.3.3, and "Virtual GPU Client Licensing User Guide". An unlicensed vGPU is
-limited to 15 fps after 20 minutes, and to 3 fps after a day. A passed-through GPU loses no speed. Not measured.
+limited to 15 fps after 20 minutes, and to 3 fps after a day. A passed-through GPU loses no speed. These limits are
+documented, not measured.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Licence:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the device runs at full speed."""
+        """Whether the licence lets the device run at full speed."""
         return self.state is LicenceState.LICENSED
 
     @property

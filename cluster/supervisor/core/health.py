@@ -90,7 +90,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Probe a node again if a poll lists other devices than the last probe, as after a GPU was repartitioned."""
+    """Probe a node again if a poll lists other devices than the last probe, for example after repartitioning a GPU."""
     if book.is_probing(now_s):
         return []
     found = {device.device: _found(polled, device) for device in book.gpus}
