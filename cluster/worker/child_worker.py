@@ -52,7 +52,7 @@ class CancelRuns(Request["WorkerSeat", None]):
 
 @dataclass(frozen=True, slots=True)
 class AskHeartbeat(Request["WorkerSeat", Heartbeat]):
-    """Return its state."""
+    """Return the worker's state."""
 
     term: int | None
 

@@ -101,7 +101,7 @@ class RayWorker:
         self._loop.call_soon_threadsafe(self._host.cancel, which)
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return its state."""
+        """Return the worker's state."""
         return await self._hosted(self._host.heartbeat(term))
 
     async def end(self) -> None:

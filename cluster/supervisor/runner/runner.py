@@ -96,7 +96,7 @@ class SupervisorRunner(SupervisorClient):
         self.failure, self._is_open = "", False
         self._tasks = Background(self._fail)
         self._ticking: asyncio.TimerHandle | None = None
-        self._pass_s, self._took_s = 0.0, math.inf  # the shorter of the last two placements, and the last one
+        self._pass_s, self._took_s = 0.0, math.inf  # seconds of the shorter of the last two placements, and of the last
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None

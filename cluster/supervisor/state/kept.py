@@ -1,7 +1,7 @@
 """Packs users' orders and quarantined devices for the next supervisor.
 
 Durations are stored instead of times, because the next supervisor may run on a machine with another clock. So the time
-from the last storing to the next supervisor's start counts for no quarantine.
+between the last storing and the next supervisor's start is not counted.
 """
 
 from typing import Any, Final

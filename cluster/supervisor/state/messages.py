@@ -77,7 +77,7 @@ class RayNode:
     node: NodeId
     name: str
     cores: int
-    free_cores: int  # not reserved by anything
+    free_cores: int  # cores that nothing has reserved
     gpus: int = 0
     preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False

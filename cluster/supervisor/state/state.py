@@ -56,11 +56,11 @@ class JobPlan:
 
     lanes: list[Lane] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)  # why the job is not on any device, or not on some devices
-    slots: dict[StationId, int] = field(default_factory=dict)  # by station
+    slots: dict[StationId, int] = field(default_factory=dict)  # the job's slots on each station
 
     @cached_property
     def lanes_at(self) -> dict[NodeId, list[Lane]]:
-        """Its lanes by node."""
+        """The job's lanes by node."""
         found: dict[NodeId, list[Lane]] = {}
         for lane in self.lanes:
             found.setdefault(lane.node, []).append(lane)
@@ -86,7 +86,7 @@ class Plans:
                 self._jobs[job].slots[station] = slots
 
     def of(self, job: str) -> JobPlan:
-        """Return where a job runs."""
+        """Return where a job runs; an empty plan if it is not placed."""
         return self._jobs.get(job, _NOTHING)
 
 
@@ -99,7 +99,7 @@ class Scaling:
     idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when each node has had no lease
     able: frozenset[str] = frozenset()  # jobs that at least one group can run
     sent: Resize | None = None  # the last order
-    sent_s: float = 0.0  # when it was given
+    sent_s: float = 0.0  # when the last order was given
     trouble: str = ""  # why Ray refuses orders; "" if it does not
 
     def may_serve(self, job: str) -> bool:

@@ -84,7 +84,7 @@ class StationBook:
 
     station: Station
     state: StationState = StationState.EMPTY
-    epoch: int = 0  # of its current process
+    epoch: int = 0  # the number of the current process
     worker: WorkerId = NO_WORKER  # its current process
     since_s: float = 0.0  # when the station changed to ``state``
     facts: WorkerFacts | None = None  # reported by its process
@@ -98,7 +98,7 @@ class StationBook:
     quarantines: int = 0
     rest_until_s: float = 0.0
     unused_since_s: float | None = None
-    reason: str = ""  # of its last change
+    reason: str = ""  # the reason for the last change of state
     recycle_due: str = ""  # why the process will be replaced once idle
     encoding: int = 0  # its encoder sessions
     refused_at: int | None = None  # how many sessions were open at a refusal; kept until the device is known
@@ -121,7 +121,7 @@ class StationBook:
             self.outgoing, self.recycle_due, self.encoding = False, "", 0
 
     def occupy(self, facts: WorkerFacts) -> None:
-        """Record its process."""
+        """Record that the station's process has started."""
         self.facts, self.device = facts, on_node(self.station.node, facts.device)
         self.took = {**dict(list(self.took.items())[-TOOK_KEPT:]), self.epoch: self.device}
 

@@ -24,7 +24,7 @@ class DeviceStatus:
     device: str
     name: str
     state: str  # open, cordoned, draining or quarantined
-    reason: str  # for that state
+    reason: str  # the reason for this state
     # {} unless the device is in quarantine: "cause" (poll, deaths, faults), "since" (in UTC), "for_s", "times"
     # (quarantines in a row), and "trial_in_s" (when a trial may end the quarantine; None if only ``uncordon`` can).
     quarantine: dict[str, Any] = field(default_factory=dict)

@@ -42,7 +42,7 @@ class WorkerStatus:
     kind: str  # the station's seat: cpu, gpu or dla
     state: str
     since_s: float  # how long the station has been in this state
-    reason: str  # for that state
+    reason: str  # the reason for this state
     pid: int | None
     device: str
     slots: int
@@ -119,7 +119,7 @@ class AutoscalingStatus:
 class Status:
     """The full status."""
 
-    pid: int  # the supervisor's
+    pid: int  # the supervisor's process id
     host: str
     nodes: tuple[NodeStatus, ...]
     devices: tuple[DeviceStatus, ...]
@@ -148,7 +148,7 @@ class Status:
 def status_of(
     state: SupervisorState, fps: Mapping[WorkerId, float], log: tuple[tuple[float, str], ...], now_s: float
 ) -> Status:
-    """Return the status, in a fixed order."""
+    """Return the supervisor's status; all lists are in a fixed order."""
     leases: dict[str, dict[str, int]] = {}
     for job in state.clients.jobs():
         for worker, held in job.held.items():
