@@ -42,7 +42,7 @@ class PieceSeen:
 class History:
     """The work of stations; times are seconds before now."""
 
-    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # the items of each station, the earliest first
+    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # by station, in order of time
     speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers)
     gone: dict[StationId, str] = field(default_factory=dict)  # {lost station: node name}, latest first
 
