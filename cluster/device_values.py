@@ -30,7 +30,7 @@ class Said:
 
 
 def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
-    """Return a device's health; ``xids`` are the Xid errors that count against the device."""
+    """Return a device's health as JSON values; ``xids`` are the Xid errors that count against the device."""
     return {
         "lost": health.lost,
         "recovery_action": said.value("recovery_action", health.recovery_action),

@@ -20,7 +20,7 @@ LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
 #: The descriptor of a file to which a queued job writes its failure and its use of resources, as JSON
 FAILURE: Final = "CODECFLEET_FAILURE_FD"
-TOLD_BYTES: Final = 1 << 16  #: How much of that file is read
+TOLD_BYTES: Final = 1 << 16  #: At most this many bytes of that file are read
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
@@ -44,12 +44,12 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:
-    """Return whether a private Ray starts before any work."""
+    """Return whether the environment asks for a private Ray to start before any work."""
     return environment.get(RAY, "") == "first"
 
 
 def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
-    """Return whether jobs on this machine use a warm fleet if one runs."""
+    """Return whether jobs on this machine may use a warm fleet that already runs."""
     return environment.get(WARM, "") != "never"
 
 

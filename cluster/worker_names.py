@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, NewType
 
 from .probes.report.device_kinds import SEATS, DeviceKind
 
-#: The concurrency group of all worker calls except work. One thread always answers these calls
+#: The concurrency group of all calls to a worker except those that run work. A separate thread answers these calls,
+#: even while work runs
 CONTROL: Final = "control"
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
 

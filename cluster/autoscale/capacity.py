@@ -57,7 +57,7 @@ class Served:
     work: JobWork
     until_s: float  # when the job ends: its due time, or later if the job is late
     left_frames: float = 0.0  # frames of the job that have no capacity yet
-    shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
+    shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # the share of each group
     cost: float = 0.0
 
     def late_s(self, now_s: float) -> float:

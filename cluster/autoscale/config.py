@@ -29,7 +29,7 @@ Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 
 
 class _GroupEntry(MachineEntry):
-    """A group's table in the file: the keys of a group, and the keys of a machine in a fleet file."""
+    """A group's table in the file. Besides its own keys, it has the keys of a machine in a fleet file."""
 
     name: Annotated[str, Field(min_length=1)]
     labels: Annotated[dict[str, str], Field(min_length=1)]
@@ -82,7 +82,7 @@ class AutoscaleConfig:
     idle_s: float = 300.0  # how long a node must be idle before it may be ended
     turn_s: float = 300.0  # the least time between growth and shrinking of a group
     nodes_max: int = 1000
-    price_per_hour_max: Decimal | None = None  # None for no limit
+    price_per_hour_max: Decimal | None = None  # for all nodes; None for no limit
 
     def group_of(self, labels: Mapping[str, str]) -> Group | None:
         """Return the group of a node with these labels; None if the node belongs to no group."""

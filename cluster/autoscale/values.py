@@ -48,7 +48,7 @@ class GroupSize:
     """The wanted size of a group, with the reason."""
 
     group: str
-    wanted: int = 0  # includes pending nodes
+    wanted: int = 0  # how many nodes the group should have, including pending nodes
     there: int = 0  # running nodes that stay
     reason: str = ""
     raised_s: float | None = None  # when ``wanted`` last grew
@@ -62,7 +62,7 @@ class GroupSize:
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """A node that gets no new work, or ends, with the reason."""
+    """An order that a node gets no new work, or that it ends, with the reason."""
 
     node: NodeId
     reason: str
@@ -80,7 +80,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The wanted sizes of all groups."""
+    """The wanted sizes of all groups, and the orders for single nodes."""
 
     sizes: tuple[GroupSize, ...] = ()  # all groups, in the order of the configuration
     surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no new work

@@ -1,4 +1,4 @@
-"""Nodes and devices as text and as JSON."""
+"""Formats nodes and devices as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict

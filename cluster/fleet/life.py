@@ -6,7 +6,7 @@
     HostEnded,       └───┘ └───────────────────┘        after too many losses: FAILED instead of STARTING
     Refused: again                HostEnded
 
-A first start is tried once, since the caller has to fix its error. After a loss, failed starts are repeated until a
+A first start is not repeated, because the caller has to fix the error. After a loss, failed starts are repeated until a
 deadline, because a cluster may be restarting.
 """
 
@@ -18,7 +18,7 @@ from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable
 
 LOSSES_MAX: Final = 3
-"""How many hosts that are lost in a row are replaced."""
+"""At most this many hosts that are lost in a row are replaced."""
 STEADY_S: Final = 600.0
 """A host that was ready for this long resets the count of lost hosts."""
 REACH_S: Final = 120.0

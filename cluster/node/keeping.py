@@ -143,7 +143,7 @@ def keep(
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return once all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from the node's joining to its draining. Another thread calls ``on_start`` once
+    ``notice_s``. The ``driver`` runs from when the node joins until it drains. Another thread calls ``on_start`` once
     the node has joined. Raises FleetUnavailable: Ray did not start, or ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()

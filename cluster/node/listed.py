@@ -26,7 +26,7 @@ class ListedNode:
 
     @property
     def words(self) -> str:
-        """Everything except the id in one line: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
+        """The node in one line, without its id: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
         cpus, gpus = (counted(int(self.resources.get(name, 0)), name) for name in ("CPU", "GPU"))
         where = f"{'head' if self.is_head else 'node'} at {self.address}, {self.state.value}"
         return "; ".join([f"{where}, {cpus} and {gpus} for Ray", *label_words(self.labels)])

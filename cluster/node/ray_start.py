@@ -33,7 +33,7 @@ _MARKET: Final = "RAY_NODE_MARKET_TYPE"  #: The variable from which Ray sets its
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """A node's options."""
+    """The options of ``codecfleet node start``."""
 
     address: str = ""  #: the address of the head; "" if this node is the head
     ip: str = ""  #: the address by which other nodes reach this node; "" for Ray's choice

@@ -58,7 +58,7 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return the batches' later demands to report to the supervisor."""
+        """Return the demands of batches' waiting jobs, which are reported to the supervisor."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:

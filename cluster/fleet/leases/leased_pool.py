@@ -28,7 +28,7 @@ from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTi
 ResultT = TypeVar("ResultT")
 
 WARM_UP = "warm-up"
-"""The name of the job for which an eager pool requests its first workers."""
+"""The name of the job for which a pool requests its permanent workers (``Ground.eager``)."""
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
@@ -114,7 +114,7 @@ class LeasedPool(Pool):
         return self._client
 
     async def start(self) -> None:
-        """Connect to the supervisor; an eager pool also waits for its first worker."""
+        """Connect to the supervisor; a pool with permanent workers (``Ground.eager``) also waits for the first."""
         if self._closing is not None:
             raise FleetUnavailable("the pool is closed", "Open a new fleet.")
         if self._opening is None:
@@ -174,7 +174,7 @@ class LeasedPool(Pool):
             raise
 
     async def _first_grants(self, client: LeaseClient) -> None:
-        """Wait for the first grants; in an eager pool, for the first worker."""
+        """Wait for the first grants or, if the pool has permanent workers (``Ground.eager``), for the first worker."""
         eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
