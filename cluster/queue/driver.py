@@ -38,7 +38,7 @@ class Obstacle(NamedTuple):
     """Why a driver claims no job; without a reason, it may claim jobs."""
 
     reason: str = ""
-    fails_jobs: bool = False  #: whether running jobs fail for this reason too, such as when their cluster has no head
+    fails_jobs: bool = False  #: whether running jobs fail for this reason too: their cluster may have no head
 
 
 StartRun: TypeAlias = Callable[[QueuedCommand, float], Awaitable[RunningJob | RunEnd]]

@@ -45,7 +45,7 @@ OUTPUT_MAX: Final = 256 << 10
 """How many characters of a job's output are kept; older ones are dropped."""
 _FIELDS: Final = tuple(each.name for each in fields(QueuedJob))
 _COLUMNS: Final = tuple(name for name in _FIELDS if name != "number")
-_SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM codecfleet_jobs "  # noqa: S608 - names of columns, as below
+_SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM codecfleet_jobs "  # noqa: S608 - only names of columns, as below
 _INSERT: Final = (
     f"INSERT INTO codecfleet_jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) RETURNING number"  # noqa: S608
 )

@@ -20,7 +20,7 @@ PRIORITY_MAX: Final = 1_000_000
 _HOUR_S: Final = 3600
 _GIB: Final = 1 << 30
 _TOKEN_BYTES: Final = 32
-_MARK: Final = "cfq-"  # begins each token
+_MARK: Final = "cfq-"  # every token begins with this
 _HELP: Final = "configs/queue.toml lists every key of a queue's policy."
 _CORRECT: Final = "The setting queue_token names a file with the token: `codecfleet config show` tells where it is set."
 Count = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -33,7 +33,7 @@ class QueueState(Enum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"  #: trying again would not help
-    PARKED = "parked"  #: it failed too often; a user can retry it
+    PARKED = "parked"  #: the job failed too often; a user can retry it
     CANCELLED = "cancelled"
 
     @property
@@ -45,13 +45,13 @@ class QueueState(Enum):
 EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
     QueueState.QUEUED: frozenset(
         {
-            QueueState.RUNNING,  # a driver claimed it
+            QueueState.RUNNING,  # a driver claimed the job
             QueueState.CANCELLED,
         }
     ),
     QueueState.RUNNING: frozenset(
         {
-            QueueState.QUEUED,  # the driver returned it, the driver's lease ended, or another try may help
+            QueueState.QUEUED,  # the driver returned the job, the driver's lease ended, or another try may help
             QueueState.DONE,
             QueueState.FAILED,
             QueueState.PARKED,
@@ -59,7 +59,7 @@ EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
         }
     ),
     QueueState.DONE: frozenset(),
-    QueueState.FAILED: frozenset({QueueState.QUEUED}),  # a user retries it, as in the next two
+    QueueState.FAILED: frozenset({QueueState.QUEUED}),  # a user retries the job, as in the next two states
     QueueState.PARKED: frozenset({QueueState.QUEUED}),
     QueueState.CANCELLED: frozenset({QueueState.QUEUED}),
 }

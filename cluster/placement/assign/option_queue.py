@@ -50,7 +50,7 @@ class OptionQueue:
         self._ledger = ledger
         self._gains: dict[tuple[float, ...], tuple[int, float]] = {}
         self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
-        self._options = [options[index] for index in self._indices]  # by position
+        self._options = [options[index] for index in self._indices]  # the options in the order of their positions
         self._at: dict[int, list[int]] = {}  # the positions of each host's options; equal recipes are adjacent
         for position in sorted(range(len(options)), key=lambda position: id(self._options[position].recipe)):
             self._at.setdefault(self._options[position].site.host.index, []).append(position)

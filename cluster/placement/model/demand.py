@@ -70,7 +70,7 @@ class Demand:
     has_filters: bool = False  # whether frames are filtered between decoder and encoder
     filter_bytes: int = 0  # memory that filters keep for each segment, besides the pictures
     frames_total: int = 0  # frames of the whole job, including finished frames; 0 if unknown
-    priority: int = 0  # higher goes first
+    priority: int = 0  # work of a higher priority goes first
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # the most segments that run at a time
     pyav: str = ""  # the version of PyAV that the job's workers need; "" for any

@@ -29,8 +29,8 @@ class Refusal:
 
     job: str
     reason: str
-    devices: tuple[str, ...] = ()  # in the inventory's order
-    is_too_large: bool = False  # no capable host has enough memory for one segment, even when idle
+    devices: tuple[str, ...] = ()  # the devices, in the inventory's order
+    is_too_large: bool = False  # whether no capable host has enough memory for one segment, even when idle
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ Part = Annotated[float, Field(gt=0, le=1)]
 class PreemptibleUse(StrEnum):
     """Whether work may run on nodes that may be taken away at any moment."""
 
-    FREELY = "freely"  #: like any other node
-    LAST = "last"  #: after all other nodes
+    FREELY = "freely"  #: work runs there as on any other node
+    LAST = "last"  #: work runs there only if no other node has room
     NEVER = "never"
 
 

@@ -49,7 +49,7 @@ NOT_FOR_GEFORCE: Final = "compat packages do not support GeForce"
 class Candidate(NamedTuple):
     """A driver to try."""
 
-    search_path: str  # LD_LIBRARY_PATH
+    search_path: str  # the LD_LIBRARY_PATH with which the driver is loaded
     folder: str  # the folder of the compat package to load; "" if the path only leaves out a broken package
     why: str
 

@@ -38,10 +38,10 @@ class PyNvVideoCodecReport:
     picked: Maybe[str]  # the build that the import chose, or why the import failed
     cuda_version: Maybe[str]  # the package's ``__cuda_version__``
     sdk_version: Maybe[str]  # the package's ``__video_codec_sdk_version__``
-    runtime_version: Maybe[str]  # the bundled CUDA runtime ("12.3.101")
-    python_version: str  # "3.11"
+    runtime_version: Maybe[str]  # the version of the bundled CUDA runtime, such as "12.3.101"
+    python_version: str  # such as "3.11"
     glibc_version: Maybe[str]  # the version of glibc ("2.36"); absent with another C library
-    machine: str  # "x86_64"
+    machine: str  # the machine's architecture, such as "x86_64"
     took_s: float = 0.0
 
 

@@ -66,7 +66,7 @@ class ProbeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """One machine."""
+    """The report on one machine."""
 
     schema: int = SCHEMA_VERSION
     host: HostReport
@@ -81,7 +81,7 @@ class NodeReport:
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
     simulated: str  #: the fleet file of a simulated machine; "" for a real machine
-    taken_at: str  #: UTC, ISO 8601
+    taken_at: str  #: when the report was made, in UTC and ISO 8601
     took_s: float
     driver_choice: DriverChoice = NO_CHOICE
 

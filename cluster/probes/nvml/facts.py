@@ -65,7 +65,7 @@ def _reader(how: str, item: int | None) -> Callable[[Any], FactValue]:
 
 
 def read_structure(name: str, found: Any) -> dict[str, FactValue]:
-    """Read an NVML structure with the table of the same name."""
+    """Read an NVML structure by means of the table of the same name."""
     rows = read_tables("nvml.toml")["structures"][name]
     return {key: _reader(how, None)(getattr(found, member)) for key, (member, how) in rows.items()}
 

@@ -60,7 +60,7 @@ class DeviceUse:
     encoder_latency_us: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
-    gpm_percent: Maybe[dict[str, float]]  # by engine ("nvdec0")
+    gpm_percent: Maybe[dict[str, float]]  # the use of each engine by name, such as "nvdec0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

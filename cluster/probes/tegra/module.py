@@ -152,7 +152,7 @@ class CudaSaid:
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
-    free_bytes: Maybe[int] = _NOT_ASKED  #: from cudaMemGetInfo
+    free_bytes: Maybe[int] = _NOT_ASKED  #: the free memory that cudaMemGetInfo reports
     host_register_supported: bool | None = None
     concurrent_managed_access: bool = False
 

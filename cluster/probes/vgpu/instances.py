@@ -43,8 +43,8 @@ _FROM_US: Final = 0  # the start time that requests all samples in the driver
 class HostSamples(NamedTuple):
     """Values that NVML reports for all vGPUs of a GPU in one call."""
 
-    use: Maybe[dict[int, VgpuUse]]  # by instance
-    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # by instance
+    use: Maybe[dict[int, VgpuUse]]  # the use of each vGPU, by instance
+    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # the processes of each vGPU, by instance
     metadata: Any  # the metadata of the GPU, as a structure of NVML
 
 

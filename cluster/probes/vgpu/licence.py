@@ -32,8 +32,8 @@ class Licence:
     """A device's licence."""
 
     state: LicenceState
-    product: str  # "" without a licence
-    expires_utc: Maybe[str]  # "YYYY-MM-DD hh:mm:ss"
+    product: str  # the licensed product; "" without a licence
+    expires_utc: Maybe[str]  # when the licence ends, as "YYYY-MM-DD hh:mm:ss"
 
     @property
     def is_valid(self) -> bool:

@@ -39,7 +39,7 @@ class JobBook:
     """A job of a client, with its slots."""
 
     key: str  # the job's name, unique among all clients
-    said: JobReport  # its client's last report
+    said: JobReport  # the client's last report on the job
     demand: Demand  # ``demand.job`` is the job's key
     promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to the client, by worker
     revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots, in use until the client acknowledges
@@ -65,14 +65,14 @@ class JobBook:
 class ClientBook:
     """A client that reports to the supervisor."""
 
-    client: str  # its unique name
+    client: str  # the client's unique name
     where: str  # the client's host and process, as text for display
-    sequence: int  # the number of its newest report
-    seen_s: float  # when it last reported
-    sent: Grants | None = None  # the grants that it got last
+    sequence: int  # the number of the client's newest report
+    seen_s: float  # when the client last reported
+    sent: Grants | None = None  # the grants that the client got last
     faults_seen: int = 0  # the number of the newest counted fault
-    jobs: dict[str, JobBook] = field(default_factory=dict)  # its jobs, by the client's own names
-    later: tuple[Demand, ...] = ()  # the demands of its batches' waiting jobs
+    jobs: dict[str, JobBook] = field(default_factory=dict)  # the client's jobs, by the client's own names
+    later: tuple[Demand, ...] = ()  # the demands of the waiting jobs in the client's batches
     calls: tuple[Call, ...] = ()  # the client's reports that wait for an answer
     is_owed: bool = False  # urgent news came while no call was open, so the next call is answered at once
 

@@ -68,7 +68,7 @@ class Condition:
     basis: LoadBasis
     others: Mapping[Engine, Level]  # the fractions of the device's engines that other programs use
     memory_others: Level
-    memory_others_bytes: int | None = None  # None if unknown
+    memory_others_bytes: int | None = None  # how much memory other programs use; None if unknown
     encoder_sessions_others: int = 0
     xids: tuple[int, ...] = ()  # Xids that keep the device from work until a user uncordons the node
 

@@ -87,7 +87,7 @@ class RayNode:
     dlas: int = 0
     memory_bytes: int | None = None  # memory for workers, without the object store
     unlisted: str = ""  # why ``gpus`` may be too low; "" if it is right
-    labels: dict[str, str] = field(default_factory=dict)  # its labels in Ray
+    labels: dict[str, str] = field(default_factory=dict)  # the node's labels in Ray
 
     @property
     def knows_its_gpus(self) -> bool:

@@ -29,8 +29,8 @@ FILES_DOUBTFUL: Final = 3
 class Cause(Enum):
     """Why a device was put into quarantine."""
 
-    POLL = "poll"  #: its driver reported a fault
-    DEATHS = "deaths"  #: its worker processes died
+    POLL = "poll"  #: the device's driver reported a fault
+    DEATHS = "deaths"  #: the device's worker processes died
     FAULTS = "faults"  #: sessions on the device failed, or gave wrong results, for different files
 
 

@@ -143,7 +143,7 @@ class SupervisorState:
     placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
-    stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
+    stations: dict[StationId, StationBook] = field(default_factory=dict)  # all stations by name, such as NODE/cpu#0
     clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
     capacity_slots: int = 0  # the cores of open nodes: the most slots of one job on an otherwise idle cluster

@@ -24,7 +24,7 @@ class NodeStatus:
     node: str
     name: str
     state: str  # open, cordoned or draining
-    devices: str  # "2 cores, L4 (4 NVDEC, 2 NVENC)"
+    devices: str  # the devices in a few words: "2 cores, L4 (4 NVDEC, 2 NVENC)"
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
@@ -38,7 +38,7 @@ class WorkerStatus:
     """A station and the station's process."""
 
     worker: StationId  # the station's name
-    node: str  # its node's display name
+    node: str  # the display name of the station's node
     kind: str  # the station's seat: cpu, gpu or dla
     state: str
     since_s: float  # how long the station has been in this state
@@ -51,7 +51,7 @@ class WorkerStatus:
 
     @property
     def place(self) -> str:
-        """The station's node, and the station's name on that node."""
+        """The station's display name: the node's display name, a slash, and the station's name on the node."""
         return f"{self.node}/{self.worker.rpartition('/')[2]}"
 
     @property
@@ -100,7 +100,7 @@ class GroupStatus:
     there: int
     wanted: int
     nodes_max: int
-    price_per_hour: str  # an exact decimal
+    price_per_hour: str  # the price of one node, as an exact decimal
     reason: str
 
 
@@ -126,7 +126,7 @@ class Status:
     workers: tuple[WorkerStatus, ...]
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
-    log: tuple[tuple[float, str], ...]  # (seconds since the epoch, line), oldest first
+    log: tuple[tuple[float, str], ...]  # the newest events as (seconds since the epoch, line), oldest first
     autoscaling: AutoscalingStatus | None = None  # None if the supervisor does not resize the cluster
     release: str = ""  # the supervisor's version of codecfleet
 
