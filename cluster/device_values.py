@@ -56,7 +56,7 @@ def device_condition(
     """Return the condition of a GPU at the time of its machine's probe.
 
     ``unplaceable`` says why the GPU may get no work, ``no_kernels`` why it cannot scale and convert pictures; each is
-    "" if it can. The use of NVDEC and NVENC is that of all programs together. ``judged`` has the verdicts about the
+    "" if it can. The use of NVDEC and NVENC counts all programs together. ``judged`` has the verdicts about the
     machine's devices; ``uuid`` identifies the GPU or the slice.
     """
     said = Said()

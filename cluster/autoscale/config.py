@@ -82,7 +82,7 @@ class AutoscaleConfig:
     idle_s: float = 300.0  # how long a node must be idle before it may be ended
     turn_s: float = 300.0  # the least time between growth and shrinking of a group
     nodes_max: int = 1000
-    price_per_hour_max: Decimal | None = None  # for all nodes; None for no limit
+    price_per_hour_max: Decimal | None = None  # the most for all nodes together; None for no limit
 
     def group_of(self, labels: Mapping[str, str]) -> Group | None:
         """Return the group of a node with these labels; None if the node belongs to no group."""

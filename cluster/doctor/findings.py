@@ -56,7 +56,7 @@ class Finding:
     weight: Weight
     title: str
     cause: str
-    fix: str = ""  # "" if there is nothing to do
+    fix: str = ""  # what to do; "" if there is nothing to do
     about: str = ""  # the device or part; "" for the machine
 
 

@@ -56,7 +56,7 @@ class _Host:
     def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
         self.child: Child[HostSession] = Child(process, self)
         self.blobs = BlobCache(self._send_blob)
-        self.over = asyncio.Event()  #: set once the pool has handled the end of the host
+        self.over = asyncio.Event()  #: set when the pool has handled the end of the host
         self._hear = hear
         self._blob_numbers = itertools.count()
         self._silent_beats = 0

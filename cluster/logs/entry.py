@@ -16,7 +16,7 @@ TRACE_MAX: Final = 8000  #: How many characters are kept from the end of a trace
 
 
 class LogStyle(Enum):
-    """The style in which entries are written; the values are those of ``CODECFLEET_LOG``."""
+    """The style in which entries are written; ``CODECFLEET_LOG`` names a style by its value."""
 
     TEXT = "text"
     JSON = "json"

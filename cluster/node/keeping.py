@@ -25,7 +25,7 @@ from .spot_watch import SpotWatch
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
-_STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints once the node has joined
+_STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -140,7 +140,7 @@ def keep(
     driver: OwnDriver,
     on_start: Callable[[], object],
 ) -> None:
-    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return once all processes have ended.
+    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
     ``notice_s``. The ``driver`` runs from when the node joins until it drains. Another thread calls ``on_start`` once

@@ -111,7 +111,7 @@ def check_port(port: int) -> None:
 
 
 def bring_node_up(node: PreparedNode) -> int:
-    """Start a node in the background; return the process that keeps the node, once the node has joined.
+    """Start a node in the background; when the node has joined, return the process that keeps the node.
 
     Raises FleetUnavailable if the node did not start.
     """

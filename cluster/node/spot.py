@@ -90,7 +90,7 @@ class Notice:
 
 
 class NotHere(Exception):
-    """The answer is not that of this cloud's metadata server, or there is no answer."""
+    """There is no answer, or another server answered than this cloud's metadata server."""
 
 
 class Cloud(Protocol):

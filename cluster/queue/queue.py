@@ -73,7 +73,7 @@ class Queue:
             priority: a job of higher priority runs first; from -1,000,000 to 1,000,000.
             due_in_s: among equal priorities, the job that is due first runs first.
             folder: the folder in which the command runs. Default: the current one.
-            variables: environment variables for the command, besides those of its driver.
+            variables: environment variables for the command, besides the variables of its driver.
             queued_max: how many jobs of the tenant may be queued or running, if less than the queue's policy allows.
             token: the tenant's token, which a queue with tokens requires; other queues ignore it.
 

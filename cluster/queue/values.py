@@ -151,7 +151,7 @@ class QueuedJob:
     core_s: float = 0.0  #: the use of all attempts of the job, as in ``Usage``
     gpu_s: float = 0.0
     written_bytes: int = 0
-    cost: float = 0.0  #: by the prices of the queue's policy when each attempt ended
+    cost: float = 0.0  #: the cost of all attempts, by the policy's prices when each attempt ended
 
     @property
     def claim(self) -> JobClaim:
@@ -205,7 +205,7 @@ class UsageRow(NamedTuple):
     """The use of a tenant or a job in a queue."""
 
     tenant: str
-    job_id: str  #: "" for all jobs of the tenant
+    job_id: str  #: the job; "" if the row counts all jobs of the tenant
     attempts: int
     run_s: float  #: how long the attempts ran, all together
     core_s: float
@@ -225,7 +225,7 @@ class QueueFigures(NamedTuple):
 class RunEnd:
     """How an attempt ended."""
 
-    exit_code: int | None  #: as a shell reports it; None if the driver stopped the job and hands it back
+    exit_code: int | None  #: the exit code as a shell reports it; None if the driver stopped the job and hands it back
     error: str = ""  #: the class of the program's error
     message: str = ""
     next_step: str = ""

@@ -99,7 +99,7 @@ class StartWatch:
         return FleetUnavailable(f"the embedded Ray did not start: {what}{because}", next_step)
 
     def _logs(self) -> list[Path]:
-        """Return Ray's logs, those of agents first, because the other processes end when an agent ends."""
+        """Return Ray's logs, first the logs of agents, because the other processes end when an agent ends."""
         logs = sorted(self._directory.glob("r/session_latest/logs/*.*"))
         return sorted((path for path in logs if path.is_file()), key=lambda path: "agent" not in path.name)
 

@@ -56,7 +56,7 @@ class Follower:
     _lines: LogLines = field(default_factory=LogLines)
 
     async def follow(self, job_id: str) -> RayJob:
-        """Show the whole output of a job, and return the job once it has ended.
+        """Show the whole output of a job, and return the job when it has ended.
 
         Raises UsageError: there is no such job; FleetUnavailable: the server was out of reach for two minutes, while
         the job may still run.

@@ -144,7 +144,7 @@ class Fill:
         return []
 
     def _has_room(self, claim: Claim) -> bool:
-        """Return whether a claim's only session may fit elsewhere, once the session has released its resources."""
+        """Return whether a claim's only session may fit elsewhere after the session has released its resources."""
         if claim.options.queue.next_fit() is not None:
             return True
         held = claim.first

@@ -50,7 +50,7 @@ class Rendition:
     software: str  # the software encoder that could encode the track (libx264 ...); "" for none
     preset: str = ""
     threads: int = USUAL_THREADS  # threads of one session of that software encoder; more threads take more memory
-    kind: EncoderKind | None = None  # set once the track has begun: then only workers with this encoder kind may help
+    kind: EncoderKind | None = None  # set when the track has begun: then only workers with this encoder kind may help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

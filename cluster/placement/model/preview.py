@@ -20,7 +20,7 @@ class PlacementPreview:
     gpu_refusal: str = ""  # why no GPU would take part; "" if a GPU would, or the reason is unknown
     takes_gpu: bool = False
     unknown: str = ""  # why the placement is unknown
-    is_probing: bool = False  # whether the placement will be known once all GPUs are probed
+    is_probing: bool = False  # whether the placement will be known when all GPUs have been probed
 
 
 def preview_of(

@@ -1,6 +1,6 @@
 """Chooses the user-mode driver that workers load: the system's, or one from a CUDA compatibility package.
 
-The rules, with their sections, are those of NVIDIA's "CUDA Compatibility". A package must first pass a trial. It is
+The rules and section numbers come from NVIDIA's "CUDA Compatibility". A package must first pass a trial. It is
 needed only if the driver is older than a runtime (3.3.1). All processes share the newest package that fits; without a
 usable package, they use the system's driver (3.4).
 """

@@ -16,7 +16,7 @@ from ..report.tables import read_tables
 
 MIB = 1 << 20
 _MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
-# The invented ids of types on GPU instances begin this far after those of time-shared types.
+# The invented ids of types on GPU instances begin this far after the ids of time-shared types.
 _TIME_SHARED_MOST = 50
 
 
@@ -177,7 +177,7 @@ class SoftwareRates(_Frozen):
 class EncoderMemory(_Frozen):
     """The memory of a software encoder."""
 
-    mib: int  # in MiB, without pictures
+    mib: int  # the memory in MiB, without pictures
     first_pictures: int  # how many pictures the encoder holds from the start
     # The most pictures that the encoder holds, with presets 1 to 7.
     pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]

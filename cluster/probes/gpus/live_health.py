@@ -1,6 +1,6 @@
 """A device's current state. ``health_poll.py`` reads it every 10 s, and the supervisor acts on it.
 
-Percentages are those of the driver; ``vgpu/hosted.py`` explains them for vGPUs.
+The driver reports the percentages; ``vgpu/hosted.py`` explains them for vGPUs.
 """
 
 from collections.abc import Iterable

@@ -164,7 +164,7 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
         return []
     before = state.caps
     others = _others(node, device)
-    beside = {device.device: others, device.node: others + _elsewhere(state, node, book)}  # sessions other than the worker's
+    beside = {device.device: others, device.node: others + _elsewhere(state, node, book)}  # other sessions
     if event.refused_at is not None:
         # The driver of GeForce cards counts the sessions of the whole machine.
         name = device.device if node.known.system_encoder_sessions_max is None else device.node

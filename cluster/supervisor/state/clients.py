@@ -40,7 +40,7 @@ class JobBook:
 
     key: str  # the job's name, unique among all clients
     said: JobReport  # the client's last report on the job
-    demand: Demand  # ``demand.job`` is the job's key
+    demand: Demand  # the job's demand, in which ``job`` is the job's key
     promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to the client, by worker
     revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots, in use until the client acknowledges
     # Slots that the job may be using, counted by ``Clients``.

@@ -165,7 +165,7 @@ class Measured(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecycleDue(_WorkerEvent):
-    """The station's process should be replaced once it is idle."""
+    """The station's process should be replaced when it is idle."""
 
     reason: str
 

@@ -37,7 +37,7 @@ class DeviceFault:
 class ClientReport:
     """A client's report."""
 
-    client: str  # its unique name
+    client: str  # the client's unique name
     where: str  # the client's host and process, as text for display
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
@@ -56,7 +56,7 @@ class ClientReport:
 class Grants:
     """Slots that a client may use until the next grants; jobs have the client's own names."""
 
-    slots: dict[str, dict[WorkerId, int]]  # {job: {worker: slots}}
+    slots: dict[str, dict[WorkerId, int]]  # how many slots each job may use: {job: {worker: slots}}
     number: int = 0  # grows with every answer, even across supervisors
     dead: frozenset[WorkerId] = frozenset()  # the client's workers that are gone
     capacity_slots: int = 0  # the most slots of one job on an otherwise idle cluster

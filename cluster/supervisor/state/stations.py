@@ -93,13 +93,13 @@ class StationBook:
     reserved_cores: int = 0
     unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
-    outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends once idle
+    outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends when it is idle
     deaths_in_a_row: int = 0
     quarantines: int = 0
     rest_until_s: float = 0.0
     unused_since_s: float | None = None
     reason: str = ""  # the reason for the last change of state
-    recycle_due: str = ""  # why the process will be replaced once idle
+    recycle_due: str = ""  # why the process will be replaced when it is idle
     encoding: int = 0  # the number of encoder sessions of the process
     refused_at: int | None = None  # how many sessions were open at a refusal; kept until the device is known
     story: list[str] = field(default_factory=list)  # the last changes of state, for error messages

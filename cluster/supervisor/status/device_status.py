@@ -33,8 +33,10 @@ class DeviceStatus:
     # For each engine, "percent" is how busy the engine is, and "others_percent" is other programs' use as placement
     # counts it.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
-    encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
+    memory: dict[str, int | None] = field(
+        default_factory=dict
+    )  # the keys "total_bytes", "used_bytes" and "others_bytes"
+    encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # the keys "open" and "others"
     throttle: str | None = None
     health: dict[str, Any] = field(default_factory=dict)
     licence: str | None = None

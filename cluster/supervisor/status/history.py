@@ -44,7 +44,7 @@ class History:
 
     pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # work items, in order of time
     speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers) at several times
-    gone: dict[StationId, str] = field(default_factory=dict)  # {lost station: node name}, latest first
+    gone: dict[StationId, str] = field(default_factory=dict)  # lost stations, the latest first: {station: node name}
 
 
 @dataclass(slots=True)
