@@ -44,7 +44,7 @@ class Spot(Enum):
     AUTO = "auto"  #: the server that answers
     AWS = "aws"
     GCP = "gcp"
-    OFF = "off"  #: no server
+    OFF = "off"  #: no server is queried
 
     @property
     def is_promised(self) -> bool:

@@ -237,7 +237,7 @@ class LeasedPool(Pool):
                 self._fail(task, NodeEnded(message, AFTER_A_DEATH), worker)
 
     async def _queue_shipping(self, pending: PendingWork) -> None:
-        """Queue work as soon as workers can read this machine's files; until then the work has no slot and no deadline."""
+        """Queue work when workers can read this machine's files; until then the work has no slot and no deadline."""
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
         reader = self._reader = self._reader or SharedCall(

@@ -1,7 +1,7 @@
 """Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
-Labels never name a job or file. Only metrics of single devices name nodes and devices, and only metrics of the queue name
-tenants, so there are three series for each device, four for each tenant, and a fixed number for the cluster.
+Labels never name a job or file. Only metrics of single devices name nodes and devices, and only metrics of the queue
+name tenants, so there are three series for each device, four for each tenant, and a fixed number for the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ class NodeUse(Enum):
 
 
 SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
-# The value of ``codec`` if the work encodes no video, and of ``licence`` if the device needs no licence, or reports no licence
+# The value of ``codec`` if the work encodes no video, and of ``licence`` if the device needs or reports no licence.
 NONE = "none"
 ANY: Final = ()  # the values of a label that may have any value
 
