@@ -68,7 +68,7 @@ def _passed(at_s: float | None, wait_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupNow:
-    """The current state of a group."""
+    """The current state of a group, from which its new size follows."""
 
     config: AutoscaleConfig
     group: Group

@@ -27,7 +27,7 @@ class LaterDemands:
         self._later[batch] = later
 
     def clear(self, batch: str) -> None:
-        """Forget a batch."""
+        """Forget the waiting jobs of a batch."""
         self._later.pop(batch, None)
         self._kinds.pop(batch, None)
 

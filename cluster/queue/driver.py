@@ -216,7 +216,7 @@ class Driver:
             self._wake.set()
 
     async def _is_handed_back(self, end: RunEnd) -> bool:
-        """Return whether a job's end is not the job's own doing, so that the driver hands it back."""
+        """Return whether the driver or the cluster caused a job's end; the driver then hands the job back."""
         if self.is_stopping:
             return end.exit_code != 0
         return end.error == FleetUnavailable.__name__ and (await self._look()).fails_jobs

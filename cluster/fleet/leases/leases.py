@@ -154,7 +154,7 @@ class Leases:
         return effects
 
     def granted(self, grants: Grants) -> list[Effect]:
-        """Apply new grants."""
+        """Write off dead workers, give each job its newly granted slots, and return the effects."""
         effects: list[Effect] = []
         for worker in sorted(grants.dead):
             effects += self.died(worker, "the supervisor found it dead")

@@ -11,7 +11,7 @@ from ..model.placement import Lane, Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSchedule:
-    """The segments of one lane."""
+    """The segments that one lane runs, and when the lane is done."""
 
     lane: Lane
     segments: tuple[int, ...]  # the indices of the lane's segments in ``Demand.segments``

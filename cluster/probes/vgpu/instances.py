@@ -203,7 +203,7 @@ def _expiry(expiry: Any) -> Maybe[str]:
 
 
 def read_host_metadata(found: Any) -> NvmlValues:
-    """Read ``nvmlVgpuPgpuMetadata_t``."""
+    """Read the metadata of a host's GPU (``nvmlVgpuPgpuMetadata_t``)."""
     versions = found.hostSupportedVgpuRange
     return {
         **read_structure("host_metadata", found),

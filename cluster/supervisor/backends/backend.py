@@ -70,7 +70,7 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Probe a node; if ``again``, without caches."""
+        """Return a node as its probes report it; if ``again``, use no cached results."""
 
     @abstractmethod
     async def reserve(self, order: Reserve) -> int:

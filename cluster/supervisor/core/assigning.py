@@ -101,7 +101,7 @@ def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
 
 
 def _rank(book: StationBook) -> int:
-    """Return 0 for a ready worker, 1 for a worker on its way, 2 for no worker."""
+    """Return 0 for a ready worker, 1 for a worker that is not ready, 2 for no worker."""
     return 2 if book.state is StationState.EMPTY else int(book.state is not StationState.READY)
 
 

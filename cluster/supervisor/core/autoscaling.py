@@ -122,7 +122,7 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
 
 
 def _is_leaving(book: NodeBook) -> bool:
-    """Return whether a node gets no more work; a surplus node may still get some."""
+    """Return whether a node takes no more work. A surplus node is not leaving, because it may get work again."""
     is_surplus = book.state is DeviceState.CORDONED and book.order is Order.UNCORDON
     return book.state is not DeviceState.OPEN and not is_surplus
 

@@ -268,7 +268,7 @@ class SupervisorRunner(SupervisorClient):
         return True
 
     async def depart(self, client: str) -> None:
-        """Remove a client."""
+        """Remove a client, and cancel its work."""
         self.feed(events.Departed(client))
 
     def ask(self, order: Order, node: NodeId) -> bool:
@@ -282,7 +282,7 @@ class SupervisorRunner(SupervisorClient):
         return self._core.state.nodes.is_left(node)
 
     def status(self) -> Status:
-        """Return the full status."""
+        """Return the status of the supervisor and of the whole cluster."""
         return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
     def history(self, stations: Iterable[StationId]) -> History:

@@ -117,7 +117,7 @@ class AutoscalingStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The full status."""
+    """The status of a supervisor and of its whole cluster."""
 
     pid: int  # the supervisor's process id
     host: str
