@@ -25,7 +25,7 @@ BUSY_MAX_S: Final = 600.0
 LOOK_S: Final = 1.0
 #: A longer gap between two checks counts as this long, because this process was suspended
 _GAP_MAX_S: Final = 2 * LOOK_S
-_ACTIVE_CORES: Final = 0.1  #: Processes that use fewer cores count as idle; idle processes of Ray use a fiftieth of a core
+_ACTIVE_CORES: Final = 0.1  #: Processes that use fewer cores count as idle; idle Ray uses a fiftieth of a core
 _LOG_TAIL_BYTES: Final = 20_000
 _LINE_LENGTH_MAX: Final = 200
 
