@@ -1,4 +1,4 @@
-"""A device's condition as JSON values. An unknown value is None; a separate table has the reason."""
+"""A device's condition as JSON values. An unknown value is None, and the table ``unknown`` gives the reason."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,13 +16,13 @@ _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not queried")
 
 
 class Said:
-    """Turns absent values into None; ``unknown`` maps the names of these values to the reasons."""
+    """Turns absent values into None, and records in ``unknown`` why each of them is absent."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, str] = {}
 
     def value(self, name: str, value: Maybe[T]) -> T | None:
-        """Return a value; if it is absent, return None and keep the reason."""
+        """Return a value; if it is absent, return None and record the reason under ``name``."""
         if isinstance(value, Unavailable):
             self.unknown[name] = value.reason
             return None
@@ -30,7 +30,7 @@ class Said:
 
 
 def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
-    """Return a device's health; ``xids`` are the Xid errors that count against the device."""
+    """Return a device's health as JSON values; ``xids`` are the Xid errors that count against the device."""
     return {
         "lost": health.lost,
         "recovery_action": said.value("recovery_action", health.recovery_action),
@@ -42,7 +42,7 @@ def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str
 
 
 def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
-    """Return a device's licence as text, and whether it is valid."""
+    """Return a vGPU's licence as text, and whether it is valid; both are None if the licence is unknown."""
     known = said.value("licence", licence)
     return {
         "licence": None if known is None else known.sentence,
@@ -53,10 +53,11 @@ def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
 def device_condition(
     gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...], uuid: str
 ) -> dict[str, Any]:
-    """Return the condition of a GPU at the time of its machine's probe; its use includes all programs.
+    """Return the condition of a GPU at the time of its machine's probe.
 
-    ``unplaceable`` is why the GPU may get no work, ``no_kernels`` why it cannot scale and convert pictures; both may be
-    "". ``judged`` has the verdicts about the machine's devices; ``uuid`` identifies the GPU or the slice.
+    ``unplaceable`` says why the GPU may get no work, ``no_kernels`` why it cannot scale and convert pictures; each is
+    "" if it can. The use of NVDEC and NVENC counts all programs together. ``judged`` has the verdicts about the
+    machine's devices; ``uuid`` identifies the GPU or the slice.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

@@ -20,7 +20,7 @@ LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
 #: The descriptor of a file to which a queued job writes its failure and its use of resources, as JSON
 FAILURE: Final = "CODECFLEET_FAILURE_FD"
-TOLD_BYTES: Final = 1 << 16  #: How much of that file is read
+TOLD_BYTES: Final = 1 << 16  #: At most this many bytes of the file of ``FAILURE`` are read
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
@@ -44,23 +44,23 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:
-    """Return whether a private Ray starts before any work."""
+    """Return whether the environment asks for a private Ray to start before any work."""
     return environment.get(RAY, "") == "first"
 
 
 def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
-    """Return whether jobs on this machine use a warm fleet if one runs."""
+    """Return whether jobs on this machine may use a warm fleet that already runs."""
     return environment.get(WARM, "") != "never"
 
 
 def compat_folder(environment: Mapping[str, str]) -> str:
-    """Return an additional folder to search for a compat package; "" for none."""
+    """Return an additional folder to search for a CUDA compatibility package; "" for none."""
     named = environment.get(COMPAT, "")
     return "" if named == NO_COMPAT else named
 
 
 def may_use_compat(environment: Mapping[str, str]) -> bool:
-    """Return whether workers may load a fitting compat package."""
+    """Return whether workers may load a CUDA compatibility package that fits the machine."""
     return environment.get(COMPAT, "") != NO_COMPAT
 
 

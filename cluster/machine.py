@@ -16,7 +16,9 @@ _USES = (
     ("memory.max", "memory.current", "inactive_file"),
     (_LIMIT_OF_VERSION_1, "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""The files of a cgroup's limit and use, and the counter of the used bytes that are easily freed; versions 2 and 1."""
+"""For cgroups of version 2 and of version 1: the file with the memory limit, the file with the memory in use, and the
+counter in ``memory.stat`` of used bytes that are easily freed.
+"""
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
@@ -44,7 +46,7 @@ def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
 
 
 def available_memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return the memory that new work may take: the machine's, or that of this process's cgroups if it is less."""
+    """Return how much memory new work may take, on this machine and within the limits of this process's cgroups."""
     left = [1024 * (_counter(proc / "meminfo", "MemAvailable:") or 0)]
     for folder in _memory_cgroups(cgroup, proc):
         for limit, used, cached in _USES:

@@ -12,9 +12,10 @@ def gigabytes(size_bytes: int) -> str:
 
 
 def wrapped(text: str, first: str, indent: int | None = None) -> list[str]:
-    """Return ``text`` after ``first``, in lines of at most ``WIDTH``; later lines are indented by ``indent`` columns.
+    """Return ``text`` with the prefix ``first``, in lines of at most ``WIDTH`` columns.
 
-    Words are never split; a word that is too long gets a separate line.
+    Later lines are indented by ``indent`` columns; without it, by two more than the prefix is long. Words are never
+    split; a word that is too long gets a separate line.
     """
     hanging = " " * (len(first) + 2 if indent is None else indent)
     return textwrap.wrap(

@@ -17,7 +17,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """The tables of a file and its text, from which line numbers are found."""
+    """The tables of a TOML file, and its text, in which ``place`` finds line numbers."""
 
     path: Path
     text: str

@@ -1,4 +1,4 @@
-"""The versions that must be equal: of codecfleet on a whole cluster, and of PyAV on all workers of a job."""
+"""Compares versions: codecfleet must be the same on a whole cluster, and PyAV on all workers of a job."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final

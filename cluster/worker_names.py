@@ -1,7 +1,7 @@
-"""The names of nodes, stations and workers. The parts of each name can be read.
+"""The names of nodes, stations and workers, whose parts a program can read.
 
-A worker is ``NODE/SEAT#NUMBER:EPOCH``. Its station has the same name without the epoch; the seat is that of a
-``DeviceKind``. Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" means no node,
+A worker's name is ``NODE/SEAT#NUMBER:EPOCH``. Its station has the same name without the epoch; the seat is that of a
+``DeviceKind``. Stations for the second and later slices of a GPU are named ``NODE/gpu#NUMBER.PART``. "" means no node,
 station or worker.
 """
 
@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, NewType
 
 from .probes.report.device_kinds import SEATS, DeviceKind
 
-#: The concurrency group of all worker calls except work. One thread always answers these calls
+#: The concurrency group of all calls to a worker except those that run work. A separate thread answers these calls,
+#: even while work runs
 CONTROL: Final = "control"
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
 
@@ -20,7 +21,7 @@ NodeId = NewType("NodeId", str)  #: Ray's id of a node; without Ray, the name of
 
 
 class StationId(str):
-    """The name of a station."""
+    """The name of a station: ``NODE/SEAT#NUMBER``, and for a GPU's later slices ``.PART``."""
 
     __slots__ = ()
 
@@ -31,7 +32,7 @@ class StationId(str):
 
     @property
     def node(self) -> NodeId:
-        """Its node."""
+        """The id of the station's node."""
         return _node_of(self)
 
     @property
@@ -61,7 +62,7 @@ class StationId(str):
 
     @property
     def bundle(self) -> "StationId":
-        """The name of the station's bundle: the station's own name, or that of the station of the GPU's first slice."""
+        """The name of the station's bundle; all stations of a GPU's slices share the first one's bundle."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 
@@ -84,7 +85,7 @@ def _node_of(station: StationId) -> NodeId:
 
 
 class WorkerId(str):
-    """The name of a station's process."""
+    """The name of a worker: the name of its station, and the epoch of the process."""
 
     __slots__ = ()
 
@@ -99,7 +100,7 @@ class WorkerId(str):
 
     @property
     def station(self) -> StationId:
-        """Its station."""
+        """The name of the station that the process belongs to."""
         return _station_of(self)
 
     @property

@@ -1,7 +1,7 @@
 """Finds the cheapest nodes that finish all work on time.
 
-Jobs are served in order of due time; jobs that still wait in batches come last. Each job takes capacity where a frame
-costs least: free time on existing nodes, or new nodes, whose price includes their start and idle time.
+Jobs are served in order of due time; jobs that still wait in batches come last. Each job takes the capacity with the
+lowest cost per frame: free time on existing nodes, or new nodes, whose cost includes their start and idle time.
 """
 
 from collections import defaultdict
@@ -57,7 +57,7 @@ class Served:
     work: JobWork
     until_s: float  # when the job ends: its due time, or later if the job is late
     left_frames: float = 0.0  # frames of the job that have no capacity yet
-    shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
+    shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # the share of each group
     cost: float = 0.0
 
     def late_s(self, now_s: float) -> float:
@@ -81,7 +81,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class Budget:
-    """The unused part of the limits for all groups together."""
+    """The nodes, and the money per hour, that the limits for all groups together still allow."""
 
     nodes: int
     price_per_hour: float
@@ -92,7 +92,7 @@ class Budget:
         return max(0, self.nodes if price <= 0 else int(min(self.nodes, self.price_per_hour / price + LEAST_FRAMES)))
 
     def spend(self, group: Group, nodes: int) -> None:
-        """Subtract this many nodes of a group from the limits."""
+        """Subtract the number and the price of new nodes of a group."""
         self.nodes -= nodes
         self.price_per_hour -= nodes * float(group.price_per_hour)
 
@@ -194,7 +194,7 @@ class _Planner:
             nodes * _whole(max(0.0, until_s - at_s), work.longest_s(name) if work.waiting else 0.0)
             for nodes, at_s in ((pool.coming, pool.coming_at_s), (pool.new, pool.new_at_s))
         )
-        # Earlier jobs use the running nodes first.
+        # Time that earlier jobs use beyond the running nodes is taken from the empty nodes.
         empty_s = max(0.0, empty_s + min(0.0, there_s))
         return min(self._usable(work, name, window_s) * min(max(0.0, there_s), most_s) + empty_s, most_s)
 

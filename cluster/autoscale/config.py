@@ -29,7 +29,7 @@ Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 
 
 class _GroupEntry(MachineEntry):
-    """A group's table in the file: the keys of a group, and the keys of a machine in a fleet file."""
+    """A group's table in the file. Besides its own keys, it has the keys of a machine in a fleet file."""
 
     name: Annotated[str, Field(min_length=1)]
     labels: Annotated[dict[str, str], Field(min_length=1)]
@@ -58,11 +58,11 @@ class Group:
     """A group of equal nodes."""
 
     name: str
-    labels: Mapping[str, str]  # select its nodes
+    labels: Mapping[str, str]  # a node with all these labels belongs to the group
     resources: Mapping[str, float]  # the resources of one node, as Ray counts them
     node: Node  # a machine that represents each node of the group
     nodes_max: int
-    price_per_hour: Decimal  # of a node
+    price_per_hour: Decimal  # the price of one node
     nodes_min: int = 0
     start_s: float = 120.0  # time from the request for a node until it takes work
     limit: str = ""  # why ``nodes_max`` is lower than in the file; "" if it is not lower
@@ -78,14 +78,14 @@ class AutoscaleConfig:
     """All groups, and the limits for all groups together."""
 
     groups: tuple[Group, ...]
-    finish_within_s: float = 1800.0  # when a job without a due time should be done
+    finish_within_s: float = 1800.0  # how soon a job without a due time should end
     idle_s: float = 300.0  # how long a node must be idle before it may be ended
     turn_s: float = 300.0  # the least time between growth and shrinking of a group
     nodes_max: int = 1000
-    price_per_hour_max: Decimal | None = None  # None for no limit
+    price_per_hour_max: Decimal | None = None  # the most for all nodes together; None for no limit
 
     def group_of(self, labels: Mapping[str, str]) -> Group | None:
-        """Return the group of a node with these labels; None if there is none."""
+        """Return the group of a node with these labels; None if the node belongs to no group."""
         return next((group for group in self.groups if group.labels.items() <= labels.items()), None)
 
 

@@ -18,8 +18,9 @@ from .reasons import duration, forecast_of, why_more, why_same
 from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
 
 NO_SHOW: Final = 3.0
-"""A group gets no more requests for ``CLOSED_S`` if requested nodes are missing for longer than ``NO_SHOW`` times
-``start_s``, plus ``NO_SHOW_S``."""
+"""If requested nodes are missing for longer than ``NO_SHOW`` times the group's ``start_s``, plus ``NO_SHOW_S``, the
+group gets no more requests during the next ``CLOSED_S``.
+"""
 NO_SHOW_S: Final = 60.0
 CLOSED_S: Final = 600.0
 
@@ -27,7 +28,7 @@ CLOSED_S: Final = 600.0
 def decide(
     config: AutoscaleConfig, work: Sequence[JobWork], nodes: Sequence[NodeSeen], last: Decision | None, now_s: float
 ) -> Decision:
-    """Return each group's size, the nodes that get no new work, and the nodes that end, all with reasons.
+    """Return each group's size, the nodes that get no new work, and the nodes that end, each with its reason.
 
     ``work`` is the remaining work of each job, ``nodes`` are all running nodes of the groups, and ``now_s`` is
     monotonic.
@@ -67,7 +68,7 @@ def _passed(at_s: float | None, wait_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupNow:
-    """The current state of a group."""
+    """The current state of a group, from which its new size follows."""
 
     config: AutoscaleConfig
     group: Group
@@ -122,7 +123,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return the group's capacity, with at least ``nodes_min`` nodes; subtract missing nodes from ``budget``."""
+        """Return the group's capacity with at least ``nodes_min`` nodes; subtract nodes it lacks from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))

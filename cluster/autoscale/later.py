@@ -23,20 +23,19 @@ class LaterDemands:
         self._kinds: dict[str, Demand] = {}  # the last known demand of a job of each batch
 
     def set(self, batch: str, later: LaterDemand) -> None:
-        """Set the demand of a batch's waiting jobs."""
+        """Set or replace the demand of a batch's waiting jobs."""
         self._later[batch] = later
 
     def clear(self, batch: str) -> None:
-        """Forget a batch."""
+        """Forget the waiting jobs of a batch."""
         self._later.pop(batch, None)
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
         """Yield the demand of each batch's waiting jobs.
 
-        A batch is left out until ``demands`` contains one of its jobs.
-
-        ``workers_max`` is the most slots that one job of this client may have.
+        A batch is left out until ``demands`` contains one of its jobs. ``workers_max`` is the most slots that one job
+        of this client may have.
         """
         for batch, later in self._later.items():
             kind = demands.get(later.like, self._kinds.get(batch))

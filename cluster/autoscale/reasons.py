@@ -1,4 +1,4 @@
-"""Explains a group's size in one line."""
+"""Explains the size of a group, and the delay of a job, in one line."""
 
 from collections.abc import Iterable, Sequence
 from math import isinf

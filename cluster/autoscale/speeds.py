@@ -30,7 +30,7 @@ class NodeSpeed:
 
     fps: float = 0.0  # source frames a second
     sessions: int = 0
-    refusal: str = ""  # why the speed is 0
+    refusal: str = ""  # why the speed is 0; "" if it is not
 
 
 class Speeds:
@@ -112,7 +112,7 @@ class Speeds:
 
 
 def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
-    """Return a node's speed for a demand that fills it."""
+    """Return a node's speed for a demand that fills the node."""
     placement = place((demand,), Inventory((node,)))
     fps, sessions = sum(lane.fps for lane in placement.lanes), sum(lane.sessions for lane in placement.lanes)
     if fps > 0:

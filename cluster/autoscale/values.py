@@ -15,7 +15,7 @@ class JobWork:
     frames: int  # frames left; a running segment counts half
     at_once: int  # segments that may run at the same time
     waiting: int  # segments that wait; additional nodes can run only these
-    longest_frames: int  # of a segment
+    longest_frames: int  # the frames of the longest segment
     due_s: float
     fps: Mapping[str, float]  # source frames a second on an idle node of each group
     sessions: Mapping[str, int]  # how many segments an idle node of each group can run at the same time
@@ -48,7 +48,7 @@ class GroupSize:
     """The wanted size of a group, with the reason."""
 
     group: str
-    wanted: int = 0  # includes pending nodes
+    wanted: int = 0  # how many nodes the group should have, including pending nodes
     there: int = 0  # running nodes that stay
     reason: str = ""
     raised_s: float | None = None  # when ``wanted`` last grew
@@ -62,7 +62,7 @@ class GroupSize:
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """A node that gets no new work, or ends, with the reason."""
+    """An order that a node gets no new work, or that it ends, with the reason."""
 
     node: NodeId
     reason: str
@@ -74,17 +74,17 @@ class Forecast:
 
     job: str
     late_s: float  # the delay; infinite if no group can run the job
-    reason: str  # why it is late
+    reason: str  # why the job is late; "" if it is not
     cost: float  # the cost of the job's share of the nodes, including start and idle time of new nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The wanted sizes of all groups."""
+    """The wanted sizes of all groups, and the orders for single nodes."""
 
     sizes: tuple[GroupSize, ...] = ()  # all groups, in the order of the configuration
     surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no new work
-    drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
+    drain: tuple[NodeOrder, ...] = ()  # idle nodes that are to be ended
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
@@ -97,6 +97,6 @@ class WantedNodes:
     """How many nodes of a group Ray's autoscaler should provide."""
 
     group: str
-    labels: Mapping[str, str]  # select its nodes
+    labels: Mapping[str, str]  # the labels of the group's nodes
     resources: Mapping[str, float]  # the resources of one node, so that one bundle fills a node
     count: int

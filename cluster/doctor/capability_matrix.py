@@ -15,8 +15,8 @@ class CodecSupport(Enum):
 
     HARDWARE = "hardware"  #: a device's engine supports the case, whether or not software does too
     SOFTWARE = "software"  #: only the CPU supports the case
-    NONE = "no"  #: not at all
-    UNTRIED = "not tried"  #: unknown
+    NONE = "no"  #: neither a device nor the CPU supports the case
+    UNTRIED = "not tried"  #: there is no trial of the case
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
 
 
 def capability_matrix(trials: Iterable[Trial]) -> dict[Format, tuple[Cell, Cell]]:
-    """Return how each known format is decoded and encoded, in a fixed order."""
+    """Return two cells for each known format, one for decoding and one for encoding, in a fixed order."""
     cells = ways(trials)
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     formats = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)

@@ -30,7 +30,9 @@ _RECOVERY_FIXES: Final = {
     "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
     "bus reset": _REBOOT,
 }
-"""The fix for each recovery action of the driver (``nvml.use.RECOVERY_ACTIONS``) that is not in ``_RESETS``."""
+"""The fix for each recovery action that the driver may ask for (``nvml.use.RECOVERY_ACTIONS``), except the resets in
+``_RESETS``.
+"""
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 _DECODES_NOTHING_FIX: Final = (
@@ -54,7 +56,7 @@ class Finding:
     weight: Weight
     title: str
     cause: str
-    fix: str = ""  # "" if there is nothing to do
+    fix: str = ""  # what to do; "" if there is nothing to do
     about: str = ""  # the device or part; "" for the machine
 
 
@@ -134,7 +136,7 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
 def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
     for verdict in verdicts(report):
         weight = _WEIGHT_OF.get(verdict.state)
-        # Without the package, no GPU can be used.
+        # Without PyNvVideoCodec, codecfleet uses no GPU.
         if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and bool(report.gpus):
             weight = Weight.BROKEN
         if weight is not None:
@@ -263,7 +265,7 @@ def _engines(report: NodeReport) -> Iterator[Finding]:
     without_encoder: dict[tuple[str, str], list[str]] = {}
     for device in report.devices:
         if device.device in without_decoder:
-            continue  # ``_mig`` reports these
+            continue  # ``_mig`` reports slices without a decoder
         about = names.get(device.device, device.kind)
         decodes, encodes = device.of(Engine.NVDEC), device.of(Engine.NVENC)
         yield from _decoders(device, decodes, about)

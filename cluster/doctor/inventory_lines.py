@@ -1,4 +1,4 @@
-"""Nodes and devices as text and as JSON."""
+"""Formats nodes and devices as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -24,7 +24,8 @@ _SCHEMA: Final = 1
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
     """Return (device, kind, GPU) of every device that work can be pinned to, except the CPU.
 
-    GPUs that host vGPUs are left out, because their engines belong to guests.
+    GPUs that host vGPUs are left out, because their engines belong to guests. On a machine without reported GPUs, the
+    devices are those that were tried, and their GPU is None.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
     for gpu in report.gpus:

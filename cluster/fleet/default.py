@@ -26,8 +26,8 @@ def start_host(address: str | None, slots: int | None, dlas: int, name: ClientNa
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
     """Return the pool for a fleet in this process, with the arguments of ``connecting_pool``.
 
-    A Ray driver, task, actor or job uses its own connection to Ray. Other processes never load Ray. If a warm fleet of
-    the user runs, they use it for work that stays on this machine.
+    A Ray driver, task, actor or job uses its own connection to Ray. Every other process never loads Ray, and for work
+    that stays on this machine it uses the user's warm fleet if one runs.
     """
     if holds_ray():
         from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need this import
@@ -48,7 +48,10 @@ def holds_ray() -> bool:
 
 
 def sole_processor() -> Inventory | None:
-    """Return this machine's inventory, without the memory of Ray's object store; None if the machine may have GPUs."""
+    """Return an inventory of only this machine's CPU; None if the machine may have GPUs.
+
+    The inventory's memory excludes the memory of Ray's object store.
+    """
     if can_load_nvml():
         return None
     left_bytes = machine.memory_bytes() - store_bytes()

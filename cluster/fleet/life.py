@@ -6,7 +6,7 @@
     HostEnded,       └───┘ └───────────────────┘        after too many losses: FAILED instead of STARTING
     Refused: again                HostEnded
 
-A first start is tried once, since the caller has to fix its error. After a loss, failed starts are repeated until a
+A first start is not repeated, because the caller has to fix the error. After a loss, failed starts are repeated until a
 deadline, because a cluster may be restarting.
 """
 
@@ -18,7 +18,7 @@ from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable
 
 LOSSES_MAX: Final = 3
-"""How many lost hosts in a row are replaced."""
+"""At most this many hosts that are lost in a row are replaced."""
 STEADY_S: Final = 600.0
 """A host that was ready for this long resets the count of lost hosts."""
 REACH_S: Final = 120.0
@@ -55,7 +55,7 @@ class Life:
     phase: HostPhase = HostPhase.ABSENT
     since_s: float = 0.0  # when the phase began
     losses: int = 0  # how many hosts were lost in a row
-    tries: int = 0  # how many starts have failed since the last success
+    tries: int = 0  # how many times the start was repeated since the host was last ready
     deadline_s: float | None = None  # after this time, failed starts are not repeated
     lost: str = ""  # why the last host ended
     error: CodecfleetError | None = None  # why there is no host, if the phase is FAILED

@@ -93,7 +93,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory of warm fleets. Its descriptor is used to open sockets, since their paths may be too long."""
+    """The open directory of warm fleets; sockets are opened through its descriptor, as their paths may be too long."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path

@@ -43,7 +43,7 @@ class KeepBlob(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """A result and its origin."""
+    """The result of work, and its origin: the worker, and the name of the input."""
 
     result: Any
     worker: WorkerId
@@ -65,7 +65,7 @@ class HostedWork(Request["HostSession", WorkDone]):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Request["HostSession", None]):
-    """Replace the worker of a run, if the run has not ended (``WorkRun.give_up``)."""
+    """Replace the worker of a run, unless the run has ended; see ``WorkRun.give_up``."""
 
     run: int
     why: str
@@ -125,7 +125,7 @@ class FleetSide(Protocol):
 class Beat(Request[FleetSide, None]):
     """The host's state."""
 
-    state: PoolState | None  # None if unchanged
+    state: PoolState | None  # the pool's state; None if it has not changed
     progress: Mapping[int, RunProgress]  # the progress of each run that has a worker, by the run's number
 
     async def serve(self, server: FleetSide) -> None:
@@ -139,7 +139,7 @@ class SupervisorSide(Protocol):
         """Return the supervisor's status; None without a supervisor."""
 
     async def history(self, stations: tuple[StationId, ...]) -> "History":
-        """Return the history of stations."""
+        """Return the recent work of stations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ReadStatus(Request[SupervisorSide, "Status | None"]):
 
 @dataclass(frozen=True, slots=True)
 class ReadHistory(Request[SupervisorSide, "History"]):
-    """Return the history of stations."""
+    """Return the recent work of stations."""
 
     stations: tuple[StationId, ...]
 

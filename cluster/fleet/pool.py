@@ -1,4 +1,4 @@
-"""The pool that runs work, which is the only interface between jobs and machines.
+"""The pool, which runs work and is the only interface between jobs and machines.
 
 ``leases/leased_pool.py`` has the real pool, ``remote_pool.py`` a pool in another process, and ``codecfleet.testing``
 has ``LocalPool``, which runs work in threads of this process. All three pass the same contract tests.
@@ -48,7 +48,7 @@ class PoolState:
     warm_fleet: int | None = None  # the process id of the warm fleet that runs the work; None without a warm fleet
     # the address from which other machines read this machine's files; "" if no machine does; None if unknown
     files_address: str | None = ""
-    # Set once this state is out of date.
+    # Set when this state is out of date.
     changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -78,7 +78,7 @@ class Pool(ABC):
 
     @abstractmethod
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` on a worker. The run ends with its result, or with an error.
+        """Run ``work`` on a worker. The run ends with its result, or with one of these errors.
 
         CodecfleetError: the work raised it.
         WorkerLost: the worker died and is replaced; the work may be submitted again.

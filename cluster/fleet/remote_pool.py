@@ -56,13 +56,13 @@ class _Host:
     def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
         self.child: Child[HostSession] = Child(process, self)
         self.blobs = BlobCache(self._send_blob)
-        self.over = asyncio.Event()  #: set once the pool has handled the end of the host
+        self.over = asyncio.Event()  #: set when the pool has handled the end of the host
         self._hear = hear
         self._blob_numbers = itertools.count()
         self._silent_beats = 0
 
     async def heard(self, beat: Beat) -> None:
-        """Receive the host's state."""
+        """Note that the host is alive, and pass its state on."""
         self._silent_beats = 0
         self._hear(beat)
 
@@ -222,7 +222,7 @@ class RemotePool(Pool):
         try:
             await host.child.call(StartPool())
         except ChildDied:
-            return  # ``_watch`` handles it
+            return  # ``_watch`` handles the end of the host
         except CodecfleetError as error:
             self._host = None
             await host.close(at_once=False)
@@ -233,7 +233,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait until a host ends; then start another one, unless the first host's pool did not start."""
+        """Wait until a host ends, and pass its end to ``decide``, which may start another host."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:

@@ -30,7 +30,7 @@ class Doubt:
 
 
 def ignore_doubt(doubt: Doubt) -> None:
-    """Do nothing; for pools without devices."""
+    """Ignore a complaint, as a pool without devices does."""
     del doubt
 
 
@@ -74,7 +74,7 @@ class WorkRun(Generic[ResultT]):
         return self._progress
 
     def tell(self, progress: RunProgress) -> None:
-        """Replace its progress."""
+        """Replace the run's progress."""
         self._progress = progress
 
     def end(self, result: ResultT, origin: ResultOrigin) -> None:
@@ -105,4 +105,4 @@ class WorkRun(Generic[ResultT]):
     def _ended(self, result: "asyncio.Future[ResultT]") -> None:
         self._give_up = None  # breaks a cycle that would keep the result until a garbage collection
         if not result.cancelled():
-            result.exception()  # marks the error as retrieved, since a run need not be awaited
+            result.exception()  # marks the error as retrieved, because a run need not be awaited

@@ -32,11 +32,11 @@ class ServedPool:
     pool: Pool
     lost: Callable[[], str] = str  # returns why Ray is lost; "" while Ray runs
     spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may still run work
-    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
+    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns the supervisor in this process, if any
 
 
 class HostSession(SupervisorSide):
-    """A fleet's use of a pool, which may outlive the fleet; ``channel`` leads to the fleet."""
+    """Lets one fleet use a pool over ``channel``; the pool may outlive the fleet."""
 
     def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
         self.pool = served.pool

@@ -40,12 +40,12 @@ class LogAction(Enum):
     WORKER_UNRESERVED = "worker.unreserved", WARNING, "Ray reserved nothing for a worker"
     WORKER_DUE = "worker.due", INFO, "a worker process will be replaced once it is idle"
     WORKER_ENDED = "worker.ended", INFO, "a worker was released, or ended with its node"
-    WORKER_QUARANTINED = "worker.quarantined", ERROR, "a station is in quarantine, since its processes keep dying"
+    WORKER_QUARANTINED = "worker.quarantined", ERROR, "a station is in quarantine, because its processes keep dying"
     WORKER_TRUSTED = "worker.trusted", INFO, "a station is used again"
     DEVICE_FAULTED = "device.faulted", WARNING, "a GPU's driver reported an error (Xid)"
     DEVICE_TRIED = "device.tried", INFO, "a suspected device is being tested"
     DEVICE_QUARANTINED = "device.quarantined", ERROR, "a device gets no work"
-    DEVICE_LIMITED = "device.limited", INFO, "how many encoder sessions a device, or its node, accepts"
+    DEVICE_LIMITED = "device.limited", INFO, "a device, or its node, accepts only a certain number of encoder sessions"
     DEVICE_TRUSTED = "device.trusted", INFO, "a device passed its test and gets work again"
     # A worker process.
     WORKER_STARTED = "worker.started", INFO, "this process is a worker"
@@ -76,7 +76,7 @@ class LogAction(Enum):
         WARNING,
         "the cloud's metadata server does not say whether the cloud will end this node's machine",
     )
-    NODE_DRIVING = "node.driving", INFO, "a line of the driver of a queue that the node runs"
+    NODE_DRIVING = "node.driving", INFO, "a line that the node's own driver of a queue has printed"
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.

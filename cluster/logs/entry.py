@@ -16,7 +16,7 @@ TRACE_MAX: Final = 8000  #: How many characters are kept from the end of a trace
 
 
 class LogStyle(Enum):
-    """The style in which entries are written; the values are those of ``CODECFLEET_LOG``."""
+    """The style in which entries are written; ``CODECFLEET_LOG`` names a style by its value."""
 
     TEXT = "text"
     JSON = "json"
@@ -86,7 +86,7 @@ class LogEntry:
 
 
 def _escaped(trace: str) -> str:
-    """Escape control characters except line ends, since an error's message may contain a file's name."""
+    """Escape control characters except line ends, because an error's message may contain a file's name."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in trace)
 
 

@@ -56,5 +56,5 @@ class _FileHandler(EntryHandler):
 class _File(RotatingFileHandler):
     terminator = ""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - ``logging`` calls the method by this name
         """Drop an entry that cannot be written."""

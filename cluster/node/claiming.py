@@ -1,4 +1,7 @@
-"""Whether a driver on this machine may claim a job: its free memory and disk, and the head of its cluster."""
+"""Decides whether a driver on this machine may claim a job.
+
+Enough memory and disk must be free, and the head of the driver's cluster must answer.
+"""
 
 import shutil
 from pathlib import Path
@@ -12,14 +15,14 @@ from ..text_lines import gigabytes
 
 
 class Room(NamedTuple):
-    """Free memory and free space for files, in bytes."""
+    """Free memory and free disk space, in bytes."""
 
     memory: int = 0
     disk: int = 0
 
 
 def shortage(free: Room, least: Room) -> str:
-    """Return what is free, but less than a driver needs to claim a job; "" if enough is free."""
+    """Return the free amounts that are less than a driver needs to claim a job, as text; "" if enough is free."""
     short = [
         f"{gigabytes(has)} of {name} is free, less than {gigabytes(needed)}"
         for name, has, needed in zip(Room._fields, free, least, strict=True)
@@ -29,13 +32,12 @@ def shortage(free: Room, least: Room) -> str:
 
 
 def obstacle(least: Room, folder: Path, head: str | None) -> Obstacle:
-    """Return why a driver claims no job now, if there is a reason.
+    """Return the reason why a driver should claim no job now; without a reason, an empty ``Obstacle``.
 
     Args:
         least: the memory, and the space in ``folder``, that must be free.
         folder: the folder for temporary files, where a job keeps its work if its output is at a URL.
-        head: the address of the head of the cluster, without which the jobs fail. None, "auto" and "local" are not
-            asked.
+        head: the address of the cluster's head, without which jobs fail. None, "", "auto" and "local" are not checked.
     """
     try:
         if head not in (None, "", "auto", "local"):

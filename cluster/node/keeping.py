@@ -25,11 +25,11 @@ from .spot_watch import SpotWatch
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
-_STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints once the node has joined
+_STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NOTICE: Final = 0  #: Sent in place of a signal's number if there may be a notice of the cloud; signals begin at 1
+_NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -47,7 +47,7 @@ class _Kept:
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain the node as after a signal; the second call kills it at once."""
+        """Drain the node as after a signal; the second call kills the node at once."""
         if self.was_told:
             self.kill()
             return
@@ -78,7 +78,7 @@ class _Kept:
             os.write(self.orders, f"{left_s}\n".encode())
 
     def kill(self) -> None:
-        """Kill Ray's process group, whose remaining processes end when the leader ends, and the driver."""
+        """Kill the driver and Ray's process group; Ray's other processes end when the group's leader ends."""
         self.until_s = None
         self.process.kill_group()
         self.driver.kill()
@@ -91,9 +91,9 @@ class _Kept:
                 self.said.append(text)
 
     def wait(self, signals: socket.socket, watch: SpotWatch) -> int:
-        """Return Ray's exit code once Ray and the driver have ended; until then, handle the numbers of signals.
+        """Handle signals until Ray and the driver have ended; return Ray's exit code.
 
-        They arrive on the socket. The driver stops as soon as the node drains or Ray ends.
+        The numbers of the signals arrive on the socket. The driver stops as soon as the node drains or Ray ends.
         """
         while True:
             code = self._code()
@@ -126,7 +126,7 @@ class _Kept:
 
 
 def _left_s(times_s: Sequence[float | None]) -> float | None:
-    """Return how long it is until the first of these times on the monotonic clock, None if there is none."""
+    """Return the seconds until the first of these times on the monotonic clock; None if there is none."""
     left_s = [max(0.0, each - time.monotonic()) for each in times_s if each is not None]
     return min(left_s, default=None)
 
@@ -140,10 +140,10 @@ def keep(
     driver: OwnDriver,
     on_start: Callable[[], object],
 ) -> None:
-    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return once all processes have ended.
+    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from the node's joining to its draining. Another thread calls ``on_start`` once
+    ``notice_s``. The ``driver`` runs from when the node joins until it drains. Another thread calls ``on_start`` once
     the node has joined. Raises FleetUnavailable: Ray did not start, or ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()

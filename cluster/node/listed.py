@@ -17,16 +17,16 @@ _COUNTED: Final = ("CPU", "GPU", "memory", "object_store_memory")
 class ListedNode:
     """A live node."""
 
-    node: str  # Ray's id
-    address: str  # in the cluster
+    node: str  # Ray's id of the node
+    address: str  # the node's address in the cluster
     is_head: bool
-    state: DeviceState  # whether it takes work
+    state: DeviceState  # whether the node takes work
     resources: Mapping[str, float]  # the amount of each resource, under Ray's name; memory is in bytes
     labels: Mapping[str, str]
 
     @property
     def words(self) -> str:
-        """Everything except the id in one line: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
+        """The node in one line, without its id: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
         cpus, gpus = (counted(int(self.resources.get(name, 0)), name) for name in ("CPU", "GPU"))
         where = f"{'head' if self.is_head else 'node'} at {self.address}, {self.state.value}"
         return "; ".join([f"{where}, {cpus} and {gpus} for Ray", *label_words(self.labels)])
@@ -38,7 +38,7 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return all labels joined into one string, in a list, which is empty without labels.
+    """Return a list with one string that holds all labels; without labels, an empty list.
 
     Codecs are grouped: ``kind=nvenc, encodes av1 h264``.
     """

@@ -1,4 +1,4 @@
-"""What a machine offers to a Ray cluster: CPUs, GPUs or slices, and labels that state their abilities.
+"""Computes the offer of a machine to a Ray cluster: CPUs, GPUs or slices, and labels that state its abilities.
 
 The offer depends only on the probe report. NVENC and NVDEC sessions are not Ray resources, because the supervisor
 counts them itself; Ray would always report them as free.
@@ -42,9 +42,9 @@ def offer_of(
     ``cpus`` defaults to all cores that the process may use; ``labels`` override labels of codecfleet.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
-    if node.shown is None:  # every report states what it shows
+    if node.shown is None:  # every report says which devices Ray would see
         raise AssertionError(node.node)
-    # A GPU that hosts vGPUs belongs to the guests.
+    # A GPU that hosts vGPUs belongs to the guests, so the node does not offer it.
     hosts = {device.device for device in node.devices if device.hosts_vgpus}
     parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
     shown = node.shown

@@ -32,8 +32,8 @@ _KILLED_AFTER_S: Final = 10  #: How long a node may still run after its deadline
 class PreparedNode:
     """A node that is ready to start."""
 
-    arguments: tuple[str, ...]  # of ``ray``
-    variables: dict[str, str]  # variables for ``ray``
+    arguments: tuple[str, ...]  # the arguments of ``ray``
+    variables: dict[str, str]  # the environment variables to set for ``ray``
     notice_s: int  # how long the node drains after a signal
     notes: tuple[str, ...] = ()  # lines to print
     spot: Spot = Spot.OFF  # which metadata server is asked whether this machine will end
@@ -60,7 +60,7 @@ def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) ->
 
 
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
-    """Return a node that can start and has a token; for a head without a token, a token is made.
+    """Return a node that can start and has a token; make a token for a head that has none.
 
     ``survey`` returns the machine's offer; it is slow, so it is called last. Raises UsageError: the options contradict
     each other, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another
@@ -111,7 +111,7 @@ def check_port(port: int) -> None:
 
 
 def bring_node_up(node: PreparedNode) -> int:
-    """Start a node in the background; return the process that keeps the node, once the node has joined.
+    """Start a node in the background; when the node has joined, return the process that keeps the node.
 
     Raises FleetUnavailable if the node did not start.
     """

@@ -14,7 +14,7 @@ from ..queue.guard import PROGRAM
 
 AGAIN: Final = Backoff(first_s=1.0, most_s=60.0)
 STEADY_S: Final = 60.0
-"""A driver that ran for this long is started again without a longer wait."""
+"""After a driver has run for this long, the waits before its restarts begin with the shortest again."""
 HAND_BACK_S: Final = STOP_S + 5
 """How long a driver may take to stop its jobs and hand them back."""
 LAST_LINES_S: Final = 1.0
@@ -23,15 +23,15 @@ _SAID_BY: Final = "codecfleet: "
 
 
 def driver_command(words: Sequence[str]) -> list[str]:
-    """Return the command of a driver with these options, which the kernel kills with the thread that starts it."""
+    """Return the command of a driver with these options; the kernel kills it when the thread that started it ends."""
     return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), "driver", *words]
 
 
 class OwnDriver:
-    """A driver that runs from ``allow`` to ``stop``, and is started again when it ends; ``command`` [] for none.
+    """Runs a driver from ``allow`` to ``stop``, and starts it again when it ends; without a ``command``, does nothing.
 
-    One thread calls everything but ``allow``, and the driver ends with that thread. ``tell`` is called with each line
-    that the driver prints.
+    One thread calls every method except ``allow``, and the driver ends with that thread. ``tell`` is called with each
+    line that the driver prints.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], object]) -> None:
@@ -42,21 +42,24 @@ class OwnDriver:
         self._reader: threading.Thread | None = None
         self._failures = 0
         self._began_s = 0.0
-        self._due_s: float | None = None  # when it is started
-        self._killed_s: float | None = None  # when it is killed; None if it was not asked to stop
+        self._due_s: float | None = None  # when the driver is to be started
+        self._killed_s: float | None = None  # when the driver is to be killed; None before ``stop``
 
     @property
     def deaths(self) -> list[int]:
-        """A descriptor that is readable once the driver is dead, if it runs."""
+        """The descriptor that becomes readable when the driver dies, in a list; empty if no driver runs."""
         return [] if self._process is None else [self._process.death]
 
     def allow(self) -> None:
-        """Start it at the next ``tend``."""
+        """Make the next ``tend`` start the driver."""
         if self._command:
             self._due_s = time.monotonic()
 
     def tend(self) -> float | None:
-        """Start it if it is due, kill it if it is late; return when to call this again, if it does not end before."""
+        """Start a driver that is due, or kill one that is late; return when to call this again, on the monotonic clock.
+
+        None means that no call is due before the driver ends or ``allow`` is called.
+        """
         now_s = time.monotonic()
         if self._process is not None and (code := self._process.code()) is not None:
             self._over(code, now_s)
@@ -70,19 +73,19 @@ class OwnDriver:
         return self._killed_s
 
     def stop(self) -> None:
-        """Let it hand back its jobs, and start none again. Idempotent."""
+        """Ask the driver to hand back its jobs and end; no driver starts after that. Idempotent."""
         if self._killed_s is None:
             self._killed_s = time.monotonic() + HAND_BACK_S
             if self._process is not None:
                 self._process.terminate()
 
     def kill(self) -> None:
-        """Kill it, and its jobs with it."""
+        """Kill the driver and its jobs."""
         if self._process is not None:
             self._process.kill_group()
 
     def reaped(self, process: int, status: int) -> None:
-        """Record the exit status of a child process that another waiter received."""
+        """Record the exit status of a child process that other code has waited for."""
         if self._process is not None and self._process.pid == process:
             self._process.reaped(status)
 

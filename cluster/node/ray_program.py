@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _obey(orders: int) -> None:
-    """Drain the node for the number of seconds in each line; a second line is a sooner end."""
+    """Drain the node for the number of seconds in each line; a second line shortens the drain."""
     with os.fdopen(orders) as lines:
         for seconds in lines:
             drain_for(int(seconds))

@@ -33,7 +33,7 @@ _MARKET: Final = "RAY_NODE_MARKET_TYPE"  #: The variable from which Ray sets its
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """A node's options."""
+    """The options of ``codecfleet node start``."""
 
     address: str = ""  #: the address of the head; "" if this node is the head
     ip: str = ""  #: the address by which other nodes reach this node; "" for Ray's choice
@@ -59,17 +59,17 @@ class NodeOptions:
 
     @property
     def notice_s(self) -> int:
-        """How long the stopping node waits for its work: 0 for a head, since the cluster ends with the head."""
+        """How long the stopping node waits for its work: 0 for a head, because the cluster ends with the head."""
         return 0 if self.is_head else self.drain_s
 
     @property
     def watched(self) -> Spot:
-        """Which metadata server is asked: none for a head, since a head does not drain."""
+        """Which metadata server is asked: none for a head, because a head does not drain."""
         return Spot.OFF if self.is_head else self.spot
 
 
 def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
-    """Return whether to make a token.
+    """Check the options of a node; return whether a token must be made.
 
     Raises UsageError: the options contradict each other, or would let strangers in.
     """
@@ -116,12 +116,12 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
 def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set for the ``ray`` command; they never contain the token.
 
-    If a cluster launcher has set resources or labels in ``around``, they become those that probes found.
+    If a cluster launcher has set resources or labels in ``around``, this replaces them as ``exports`` does.
     """
     return {
         **(exports(offer, around) if {RESOURCES, LABELS} & around.keys() else {}),
         **({_MARKET: "spot"} if options.spot.is_promised else {}),
-        **({QUEUE: ""} if has_password(around.get(QUEUE, "")) else {}),  # every process of Ray could read it
+        **({QUEUE: ""} if has_password(around.get(QUEUE, "")) else {}),  # every process of Ray could read the password
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),
@@ -131,7 +131,7 @@ def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str])
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with the same effect for another program's ``ray start``; they override its options.
+    """Return variables that make another program's ``ray start`` offer the same; they override its options.
 
     Labels in ``environment``, such as those of a cluster launcher, are kept, except labels that probes decide. Raises
     UsageError if the labels cannot be read.

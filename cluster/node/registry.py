@@ -1,7 +1,7 @@
 """Lists this user's nodes on this machine, each by a locked file in the directory of the warm fleets' sockets.
 
-The kernel reports which process holds a lock, if it is in this PID namespace. So a process of another container is
-never mistaken for that of a node.
+The kernel reports which process holds a lock, if it is in this PID namespace. A process of another container is
+therefore never mistaken for a node's process.
 """
 
 import fcntl

@@ -1,7 +1,8 @@
-"""What the metadata servers of AWS and Google Cloud say about the end of this machine; pure, without network.
+"""Finds in the answers of AWS's and Google Cloud's metadata servers whether this machine will end. Does no I/O.
 
-AWS: "Spot Instance interruption notices" and "EC2 instance rebalance recommendations" (EC2 User Guide). Google Cloud:
-"View and query VM metadata", the keys ``preempted`` and ``maintenance-event`` (Compute Engine).
+For AWS, the rules are in "Spot Instance interruption notices" and "EC2 instance rebalance recommendations" (EC2 User
+Guide); for Google Cloud, in "View and query VM metadata", the keys ``preempted`` and ``maintenance-event`` (Compute
+Engine).
 """
 
 import json
@@ -18,19 +19,21 @@ from typing import Final, Protocol
 from ...errors import one_line
 
 SAFE_S: Final = 5
-"""How long before the machine's end the node ends."""
+"""How many seconds before the machine's end the node must have ended."""
 _AWS_NOTICE_S: Final = 120
-"""AWS announces an end two minutes before."""
+"""AWS announces the end of a spot instance two minutes ahead."""
 _UNSTATED_S: Final = 60
 """How long the node drains if the notice of AWS states no time."""
 _PREEMPTED_S: Final = 30
 """Google Cloud ends a preempted machine after 30 s."""
 _MAINTENANCE_S: Final = 60
-"""Google Cloud announces maintenance a minute before."""
+"""Google Cloud announces maintenance a minute ahead."""
 _GPU_MAINTENANCE_S: Final = 3_600
-"""Google Cloud announces maintenance of a machine with GPUs an hour before."""
+"""Google Cloud announces maintenance of a machine with GPUs an hour ahead."""
 _GPU_DRAIN_S: Final = 300
-"""How long before such maintenance the node begins to drain; until then it works, since an idle draining node ends."""
+"""How long before the maintenance of a machine with GPUs its node begins to drain. Until then it takes work: a draining
+node would end as soon as it is idle.
+"""
 _TOKEN_TTL_S: Final = 21_600
 _TOKEN_MAX: Final = 1024
 
@@ -38,10 +41,10 @@ _TOKEN_MAX: Final = 1024
 class Spot(Enum):
     """Which metadata server a node asks."""
 
-    AUTO = "auto"  #: the one that answers
+    AUTO = "auto"  #: the server that answers
     AWS = "aws"
     GCP = "gcp"
-    OFF = "off"  #: none
+    OFF = "off"  #: no server is queried
 
     @property
     def is_promised(self) -> bool:
@@ -80,14 +83,14 @@ Ask = Callable[[MetadataQuestion], MetadataAnswer | None]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The cloud will end this machine."""
+    """A notice that the cloud will end this machine."""
 
     left_s: int  # how long the node may drain
     why: str
 
 
 class NotHere(Exception):
-    """The metadata server did not answer as this cloud's does."""
+    """There is no answer, or another server answered than this cloud's metadata server."""
 
 
 class Cloud(Protocol):
@@ -97,11 +100,11 @@ class Cloud(Protocol):
 
     @property
     def interval_s(self) -> float:
-        """How often to look."""
+        """The seconds between two calls of ``look``."""
         ...
 
     def look(self, ask: Ask) -> Notice | None:
-        """Return the notice, if there is one. Raises NotHere."""
+        """Return the cloud's notice; None if it has given none. Raises NotHere: this cloud's server does not answer."""
 
 
 class Aws:
@@ -115,7 +118,7 @@ class Aws:
 
     @property
     def interval_s(self) -> float:
-        """5 s, as AWS advises; 1 s after a rebalance recommendation, which tells that a notice is likely."""
+        """5 s, as AWS advises; 1 s after a rebalance recommendation, because a notice is then likely."""
         return 1.0 if self._is_at_risk else 5.0
 
     def look(self, ask: Ask) -> Notice | None:
@@ -165,14 +168,14 @@ def _aws_notice(answer: MetadataAnswer) -> Notice:
 
 
 class Gcp:
-    """The metadata server of Compute Engine; maintenance is announced in good time to a machine with GPUs."""
+    """The metadata server of Compute Engine, which announces maintenance earlier if the machine has GPUs."""
 
     name = "Google Cloud"
-    interval_s = 1.0  # the time left is counted from the question
+    interval_s = 1.0  # an answer states no time, so the time left is counted from the question
 
     def __init__(self, *, has_gpus: bool = False, now_s: Callable[[], float] = time.monotonic) -> None:
         self._maintenance_s, self._now_s = _GPU_MAINTENANCE_S if has_gpus else _MAINTENANCE_S, now_s
-        self._ends_s: float | None = None  # when announced maintenance begins, counted from the first sight of it
+        self._ends_s: float | None = None  # when maintenance begins, counted from its first announcement
 
     def look(self, ask: Ask) -> Notice | None:
         """Ask whether the machine is preempted, then whether it ends for its host's maintenance."""
@@ -203,7 +206,7 @@ def _notice(left_s: float, why: str) -> Notice:
 
 
 def clouds(spot: Spot, *, has_gpus: bool = False) -> tuple[Cloud, ...]:
-    """Return the clouds to ask."""
+    """Return the clouds to ask: all for ``AUTO``, none for ``OFF``."""
     aws, gcp = Aws(), Gcp(has_gpus=has_gpus)
     found: dict[Spot, tuple[Cloud, ...]] = {Spot.AUTO: (aws, gcp), Spot.AWS: (aws,), Spot.GCP: (gcp,)}
     return found.get(spot, ())

@@ -15,17 +15,19 @@ from ..logs.writing import log
 from .spot import Ask, Cloud, MetadataAnswer, MetadataQuestion, NotHere, Notice, Spot, clouds
 
 SERVER: Final = ("169.254.169.254", 80)
-"""The address of both clouds' metadata servers: link-local, so no name is looked up, and no proxy is asked."""
+"""Both clouds' metadata servers have this link-local address, so no name is looked up and no proxy is used."""
 ANSWER_S: Final = 1.0
 ANSWER_BYTES: Final = 65_536
 TRIES: Final = 6
-"""After this many failures the lack of an answer is logged; if no cloud is named, questions become rare."""
+"""After this many failures in a row, the lack of an answer is logged. If the user has named no cloud, the servers are
+then asked only every ``RARELY_S``.
+"""
 RARELY_S: Final = 60.0
 _AGAIN: Final = Backoff(first_s=1.0, most_s=5.0)
 
 
 class _Received(io.BytesIO):
-    """Received bytes in the place of a socket."""
+    """Received bytes in place of the socket from which ``HTTPResponse`` would read."""
 
     def makefile(self, *_: object) -> io.BytesIO:  # the only method of a socket that HTTPResponse calls
         return self
@@ -58,8 +60,8 @@ class SpotWatch:
     Args:
         spot: which metadata server is asked; with ``AUTO``, rarely after a few tries if none answers.
         ask: sends a question.
-        pause: waits that many seconds, and returns whether the watch is over.
-        has_gpus: whether the machine has GPUs; Google Cloud gives it a longer notice then.
+        pause: waits for a number of seconds, and returns whether the watch is over.
+        has_gpus: whether the machine has GPUs, in which case Google Cloud gives longer notice.
     """
 
     def __init__(

@@ -168,7 +168,7 @@ Seen: TypeAlias = Status | FleetUnavailable | None
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None if no supervisor runs, since an unused supervisor ends.
+    """Return a fleet's status; None if no supervisor runs: an unused supervisor ends.
 
     Raises the errors of ``fleet_desk``.
     """
@@ -177,7 +177,7 @@ async def fleet_status(address: str | None) -> Status | None:
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status, or why there is no status, repeatedly over one connection until cancelled.
+    """Until cancelled, show a fleet's status, or why it has none, every ``every_s`` seconds over one connection.
 
     Raises the errors of ``fleet_desk``, even if the fleet is lost later.
     """

@@ -37,7 +37,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
     codecfleet.
     """
     try:
-        # If the head is gone, Ray tries for a minute to reach it.
+        # If the head is gone, Ray would try for a minute to reach it.
         looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
         actor = await in_time(looked_up, "the cluster's head", "Check its node.")
         answering = _answer(actor, question)
@@ -87,7 +87,7 @@ async def read_history(stations: tuple[StationId, ...]) -> History | None:
 async def order_node(order: Order, node: str) -> None:
     """Cordon, drain or uncordon a node, given by host name or the beginning of its Ray id.
 
-    Raises UsageError: no node, or more than one, has this name.
+    Raises UsageError: no supervisor runs, or the name fits no node, or several.
     """
 
     async def ask(actor: Actor) -> Status | str:

@@ -201,7 +201,7 @@ def _free_bytes(memory: MemoryUse | Unavailable) -> int | None:
 
 
 def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
-    """Return the documented cap of encoder sessions on a machine with GeForce cards; refusals show the real cap."""
+    """Return the documented cap on encoder sessions of a machine with GeForce cards; None without such cards."""
     has_geforce = any(is_geforce(name) for name in names)
     return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
 

@@ -38,7 +38,7 @@ def measurement_of(
     sessions: int,
     fps: float,
 ) -> Measurement | None:
-    """Return the rate of the slowest stage of a device's sessions, derived from their speed; None if unknown.
+    """Return the rate of the slowest stage of a device's sessions, derived from the sessions' speed; None if unknown.
 
     Which stage is slowest follows from the current rates: the device's decoder, its encoder, or the encoding cores of
     the host's ``processor``. Only jobs with one rendition are measured.

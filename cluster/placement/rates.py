@@ -1,7 +1,8 @@
-"""How fast engines are: frames a second by number of sessions, from documents until workers have measured.
+"""The speed of engines in frames a second, by number of sessions: start values until workers have measured.
 
-Start values are rates of one engine, scaled by clock and pixels (NVDEC and NVENC Application Notes, Video Codec SDK
-13.0), and a measured shape: a second session per engine adds a few percent, a third next to nothing.
+A start value is the documented rate of one engine, scaled by clock and pixels (NVDEC and NVENC Application Notes, Video
+Codec SDK 13.0). Measurements show how it grows with the number of sessions: a second session per engine adds a few
+percent, a third next to nothing.
 """
 
 from bisect import bisect_left
@@ -29,7 +30,7 @@ LEAST_GAIN = 0.02
 _PRESETS = frozenset("1234567")
 
 Curve = tuple[tuple[int, float], ...]
-"""(number of sessions, their total pixels or frames a second), from 1 session up."""
+"""Points (number of sessions, their total pixels or frames a second), from 1 session up."""
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
@@ -74,7 +75,7 @@ RateKey = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A worker's measurement on a device: frames a second of all ``sessions`` of one stage, while all worked."""
+    """A worker's measurement on a device: the frames a second of one stage in ``sessions`` sessions, all at work."""
 
     device: Device
     stage: Stage
@@ -84,7 +85,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Documented start values and measured curves, by a device's name: GPU and MIG profile, or processor."""
+    """Documented start values and measured curves, by a device's name: a GPU with its MIG profile, or a processor."""
 
     hardware: Hardware
     measured: Mapping[str, Mapping[RateKey, Curve]] = field(default_factory=dict)
@@ -134,7 +135,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
-    """Cap a curve at a total of ``fps_max``: it ends at the first number of sessions that would exceed it."""
+    """Cap a curve at ``fps_max``; the curve ends at the first number of sessions that would exceed the cap."""
     below = tuple(point for point in curve if point[1] < fps_max)
     if len(below) == len(curve):
         return curve
@@ -147,7 +148,7 @@ def _up_to(curve: Curve, fps_max: float) -> Curve:
 def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> float:
     """Return the frames a second of one core for a software stage; 0 for an unknown encoder.
 
-    A measurement on a processor of this name counts first, otherwise the rate of the reference core times ``speed``.
+    A measurement on a processor of this name takes precedence over the rate of the reference core times ``speed``.
     """
     return measured_core_fps(rates, processor, stage) or _software_start(rates.hardware, stage) * speed
 
@@ -201,7 +202,7 @@ def _joined(measured: Curve, start: Curve) -> Curve:
 
 
 def _until_flat(points: Curve) -> Curve:
-    """Cut a curve where another session adds too little, and raise points so that the curve never falls."""
+    """End a curve before the first point at which another session adds too little; the result never falls."""
     kept = [points[0]]
     for sessions, fps in points[1:]:
         before_sessions, before = kept[-1]
@@ -212,7 +213,7 @@ def _until_flat(points: Curve) -> Curve:
 
 
 def read_curve(curve: Curve, sessions: float) -> float:
-    """Interpolate a curve, which is proportional below one session and flat beyond the last point."""
+    """Return a curve's value at any number of sessions: proportional below one, constant beyond the last point."""
     before = (0, 0.0)
     for point in curve:
         if sessions <= point[0]:
@@ -235,7 +236,7 @@ def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: floa
 
 @lru_cache
 def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
-    """Return the curve of this many engines of speed 1."""
+    """Return the curve of ``engines`` engines, each of speed 1."""
     points: dict[int, float] = {}
     for each, part in parts:
         # A share of a GPU may contain only part of an engine, which can still run a session.
@@ -299,7 +300,8 @@ def session_bytes(
     """Return the most memory that a session takes on its host; ``configs/hardware.toml`` has the numbers of pictures.
 
     ``decoded`` describes the pictures that a processor's stages get, ``encodes`` the stages that encode in software,
-    and ``frames`` is the length of the longest segment; ``filters`` scale, convert or deinterlace in between.
+    and ``frames`` is the length of the longest segment; ``filters`` says whether pictures are scaled, converted or
+    deinterlaced in between.
     """
     held = min(memory.decode_pictures, frames + 1) + (memory.filter_pictures if filters else 0)
     total = memory.session_mib * MIB + held * frame_bytes(decoded)
@@ -313,6 +315,6 @@ def session_bytes(
 
 
 def frame_bytes(stage: Stage) -> int:
-    """Return the size of one raw picture of a stage."""
+    """Return the bytes of one raw picture of a stage."""
     samples = stage.pixels * _SAMPLES.get(stage.case.chroma, 3.0)
     return int(samples * (2 if stage.case.bit_depth > EIGHT_BITS else 1))

@@ -1,7 +1,7 @@
 """The driver that runs in the background of this machine, one for each queue in a file.
 
-Its lock is a file beside the queue. When it has been idle it releases the lock, and then looks for jobs once more; a
-program that submits puts its job first, and then tries the lock. So each job has a driver.
+The driver holds a lock, which is a file beside the queue. An idle driver releases the lock before it looks for jobs one
+last time; a program that submits stores its job before it tries the lock. So no job is left without a driver.
 
 Run as a program, this module is that driver.
 """
@@ -32,7 +32,7 @@ IDLE_S: Final = 600.0
 PROGRAM: Final = __name__
 _FIRST_WORD_BYTES: Final = 64
 _TAKE_S: Final = 0.5
-"""How long a driver waits for its lock: programs that submit hold it for a moment, to look."""
+"""How long a driver waits for its lock, which a program that submits holds for a moment to see whether it is free."""
 _LOOK_S: Final = 0.05
 _STARTING: Final = threading.Lock()
 _STARTED: Final[list[int]] = []
@@ -41,7 +41,7 @@ _STARTED: Final[list[int]] = []
 
 @contextmanager
 def driver_lock(queue: Path, within_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a queue's driver on this machine; yield False if another driver has it all that time.
+    """Hold the lock of a queue's driver on this machine; yield whether the lock became free ``within_s``.
 
     Raises QueueUnavailable: the lock's file cannot be created.
     """
@@ -70,7 +70,7 @@ def _is_taken(descriptor: int, until_s: float) -> bool:
 
 
 async def hold_driver_lock(queue: Path) -> None:
-    """Hold the lock as soon as no other driver has it, until cancelled."""
+    """Take the lock as soon as no other driver has it, and hold it until cancelled."""
     while True:
         with driver_lock(queue) as is_mine:
             if is_mine:
@@ -79,11 +79,10 @@ async def hold_driver_lock(queue: Path) -> None:
 
 
 def ensure_driver(queue: Path, option: str) -> int:
-    """Start a driver in the background if no driver runs on this machine; return its process, 0 if one runs.
+    """Start a driver in the background; return its process id, or 0 if a driver of this queue already runs here.
 
-    ``option`` is the option of commands that names the queue.
-
-    Raises QueueUnavailable: it does not start. A job that was submitted stays in the queue.
+    ``option`` is the command-line option that names the queue, for messages. Raises QueueUnavailable: the driver does
+    not start. Submitted jobs stay in the queue.
     """
     with _STARTING:
         return _ensure_driver(queue, option)
@@ -107,7 +106,7 @@ def _ensure_driver(queue: Path, option: str) -> int:
         message = f"its driver ended at once: {process.ended()}"
         raise QueueUnavailable(message, f"`codecfleet driver{option}` runs one, and shows what it does.")
     _STARTED.append(os.dup(process.death))
-    process.reaped(0)  # ``_reap`` waits for it
+    process.reaped(0)  # ``_reap`` waits for the process
     process.close()
     return int(json.loads(said))
 
@@ -117,7 +116,7 @@ def _reap() -> None:
     for death in list(_STARTED):
         try:
             is_over = os.waitid(os.P_PIDFD, death, os.WEXITED | os.WNOHANG) is not None
-        except ChildProcessError:  # other code of this process has waited for it
+        except ChildProcessError:  # other code of this process has waited for the driver
             is_over = True
         if is_over:
             _STARTED.remove(death)
@@ -128,7 +127,7 @@ async def drive(driver: Driver) -> None:
     """Run a driver until it is idle, or until Ctrl-C, SIGTERM or a closed terminal makes it hand back its jobs."""
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # started by nohup
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup makes programs ignore SIGHUP
         numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, driver.stop)
@@ -140,7 +139,7 @@ async def drive(driver: Driver) -> None:
 
 
 def main() -> None:
-    """Run a driver until it has been idle for a time: its settings are [queue, jobs at once, lease, idle time in s]."""
+    """Run a driver until it is idle; the settings are [queue, jobs at once, lease in s, idle time in s]."""
     end, (queue, at_once, lease_s, idle_s) = begin()
     os.chdir("/")
     path = Path(queue)

@@ -1,4 +1,4 @@
-"""What happens to a job of a queue: pure functions of the job, the event and the store's time."""
+"""Decides what happens to a job of a queue: pure functions of the job, the event and the store's time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ from .values import EDGES, QueuedCommand, QueuedJob, QueueState, RunEnd, TenantU
 FAILURES_MAX: Final = 3
 """A job is parked after this many failures."""
 LOSSES_MAX: Final = 8
-"""A job is parked after it lost its driver this many times: it may be what ends them."""
+"""A job is parked after this many of its drivers were lost, because the job may have ended them."""
 WAIT_S: Final = 30.0
 """How long a job waits after a failure; after the first, another driver may try it at once."""
 CLAIM_S: Final = 1.0
-"""How many seconds each attempt adds to its tenant's use besides its duration: even an instant attempt counts."""
+"""Each attempt adds this many seconds and its duration to its tenant's use, so that even an instant attempt counts."""
 _LOST: Final = "its driver's lease ended"
 
 
 def admit(waiting: int, tenant: str, queued_max: int, option: str) -> None:
     """Raise QueueFull if a tenant with ``waiting`` queued and running jobs may submit no more.
 
-    ``option`` is the option of commands that names the queue, as in ``same``.
+    ``option`` is the command-line option that names this queue; the error's next step contains it.
     """
     if waiting >= queued_max:
         message = f"the queue is full: {tenant} has {waiting} jobs in it, {queued_max} at most"
@@ -40,14 +40,15 @@ def same(job: QueuedJob, command: QueuedCommand, tenant: str, option: str) -> Qu
 
 
 def _untraced(command: QueuedCommand) -> QueuedCommand:
-    """Return a command without the span that submitted it, which differs each time."""
+    """Return a command without the id of the trace span that submitted it, which differs each time."""
     return replace(command, variables={name: value for name, value in command.variables.items() if name != PARENT})
 
 
 def identified(declared: str, token: str | None, holder: TokenHolder | None, *, is_open: bool) -> str:
-    """Return the tenant who submits: the holder of the token, or in a queue without tokens the declared one.
+    """Return the tenant who submits: the token's holder or, in a queue without tokens, the ``declared`` tenant.
 
-    ``declared`` is "" if none is. Raises TenantRefused.
+    ``declared`` is "" if the command names no tenant; ``is_open`` says that the queue needs no token. Raises
+    TenantRefused: the token is missing, unknown or revoked, or belongs to another tenant.
     """
     owner = "Ask the queue's owner for a token"
     if is_open:
@@ -75,13 +76,13 @@ def allow(priority: int, tenant: str, quota: TenantQuota) -> None:
 def chosen(
     waiting: Sequence[QueuedJob], uses: Mapping[str, TenantUse], policy: QueuePolicy, most: int
 ) -> list[QueuedJob]:
-    """Return the next jobs, ``most`` at most.
+    """Return at most ``most`` jobs, in the order in which drivers should run them.
 
     The highest priority comes first, then the tenant that has used least in proportion to its share, then the job that
     is due first, then the oldest. So among jobs of equal priority, a tenant that has used nothing waits for at most one
     job of each other tenant that has used nothing.
     """
-    own: dict[str, list[QueuedJob]] = {}  # each tenant's jobs, the next one last
+    own: dict[str, list[QueuedJob]] = {}  # each tenant's jobs, the next one at the end of the list
     for job in sorted(waiting, key=_own_order, reverse=True):
         own.setdefault(job.tenant, []).append(job)
     quotas = {tenant: policy.quota(tenant) for tenant in own}
@@ -114,7 +115,7 @@ def claimed(job: QueuedJob, driver: str, now_s: float, lease_s: float) -> Queued
 
 
 def expired(job: QueuedJob, now_s: float) -> QueuedJob:
-    """Return a running job after the end of its lease."""
+    """Return a running job whose lease has ended: queued again, parked after too many losses, or cancelled."""
     losses = job.losses + 1
     if job.is_cancelling:
         return _over(replace(job, losses=losses), QueueState.CANCELLED, now_s)
@@ -127,7 +128,7 @@ def expired(job: QueuedJob, now_s: float) -> QueuedJob:
 
 
 def ended(job: QueuedJob, end: RunEnd, now_s: float) -> QueuedJob:
-    """Return a running job after the end of its attempt."""
+    """Return a running job whose attempt has ended: done, failed, parked, cancelled, or queued again."""
     if end.exit_code is None:
         return _over(job, QueueState.CANCELLED, now_s) if job.is_cancelling else _to(job, QueueState.QUEUED)
     job = replace(job, exit_code=end.exit_code, error=end.error, message=end.message, next_step=end.next_step)
@@ -139,13 +140,13 @@ def ended(job: QueuedJob, end: RunEnd, now_s: float) -> QueuedJob:
     if end.exit_code < WorkError.exit_code:
         if end.retry is Retry.NEVER:
             return _over(job, QueueState.FAILED, now_s)
-        return _to(job, QueueState.QUEUED)  # such as an output that another program still writes
+        return _to(job, QueueState.QUEUED)  # for example, another program still writes the job's output
     job = replace(job, failures=job.failures + 1)
     return _to(job, QueueState.QUEUED) if job.failures < FAILURES_MAX else _over(job, QueueState.PARKED, now_s)
 
 
 def charged(job: QueuedJob, used: Usage, cost: float) -> QueuedJob:
-    """Return a job after an attempt that has used this."""
+    """Return a job with the use and cost of one more attempt."""
     return replace(
         job,
         core_s=job.core_s + used.core_s,
@@ -156,14 +157,14 @@ def charged(job: QueuedJob, used: Usage, cost: float) -> QueuedJob:
 
 
 def cancelled(job: QueuedJob, now_s: float) -> QueuedJob:
-    """Return a job that a user cancels: its driver has to stop a running one; one that is over stays as it is."""
+    """Return a cancelled job. A running job is only marked, for its driver to stop it; an ended job stays as it is."""
     if job.state is QueueState.RUNNING:
         return replace(job, is_cancelling=True)
     return job if job.state.is_over else _over(job, QueueState.CANCELLED, now_s)
 
 
 def retried(job: QueuedJob) -> QueuedJob:
-    """Return a job that a user retries, which starts counting again. Raises UsageError: it cannot be retried."""
+    """Return a job that is queued again, with no failures or losses. Raises UsageError: the job cannot be retried."""
     if QueueState.QUEUED not in EDGES[job.state] or not job.state.is_over:
         step = "Only a job that failed, was parked or was cancelled can be retried."
         raise UsageError(f"job {job.job_id} is {job.state.value}", step)

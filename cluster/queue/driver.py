@@ -1,8 +1,8 @@
 """A driver: it claims jobs of a queue, runs them, and hands back what it cannot finish.
 
-A lease is renewed every sixth of its length, and a guard's deadline is two thirds of it after the moment before the
-renewal. So a job's command has ended for a third of the lease when another driver can claim the job. The deadline is
-compared with this machine's clock only, the lease with the store's.
+A lease is renewed after each sixth of its length. A job's command is killed at a deadline, which is two thirds of the
+lease's length after the last renewal began. So when another driver can claim the job, its command has been dead for a
+third of the lease. The deadline is on this machine's clock, the lease on the store's.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LEASE_S: Final = 30.0
 AT_ONCE: Final = 2
 """How many jobs a driver runs at the same time."""
 LOOK_S: Final = 5.0
-"""How often the driver looks whether it may claim: all drivers of a cluster ask its head."""
+"""How often the driver checks whether it may claim jobs. All drivers of a cluster query its head for this."""
 TICK_S: Final = 0.5
 """How often the driver looks for jobs, and stores what its jobs print."""
 STOP_S: Final = 10.0
@@ -35,10 +35,10 @@ _BACK: Final = RunEnd(None)
 
 
 class Obstacle(NamedTuple):
-    """Why a driver claims no job; without a reason it may."""
+    """Why a driver claims no job; without a reason, it may claim jobs."""
 
     reason: str = ""
-    fails_jobs: bool = False  #: whether jobs that run fail for the same reason, as without the head of their cluster
+    fails_jobs: bool = False  #: whether running jobs fail for this reason too: their cluster may have no head
 
 
 StartRun: TypeAlias = Callable[[QueuedCommand, float], Awaitable[RunningJob | RunEnd]]
@@ -51,14 +51,14 @@ def driver_name() -> str:
 
 @dataclass(slots=True)
 class _Held:
-    """A job of this driver."""
+    """A job that this driver has claimed."""
 
     job: QueuedJob
     ends_s: float  #: the guard's deadline
     run: RunningJob | None = None
     is_lost: bool = False
     is_stopped: bool = False
-    unsaved: str = ""  #: printed, and not stored yet
+    unsaved: str = ""  #: output that is not stored yet
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)  #: held while output is stored, which keeps its order
 
 
@@ -66,7 +66,8 @@ class Driver:
     """Runs the jobs of a store, ``at_once`` at the same time, until ``stop`` or ``idle_s`` without a job.
 
     ``say`` is called with a line for each event. ``look`` is called in a thread, every ``look_s``. While it returns an
-    obstacle, the driver claims no job. If the obstacle fails jobs, a job that fails without a fleet is handed back.
+    obstacle with a reason, the driver claims no job. If the obstacle also ``fails_jobs``, the driver hands back a job
+    that ends with FleetUnavailable.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Driver:
         self._look_s = look_s
         self._held: dict[JobClaim, _Held] = {}
         self._wake = asyncio.Event()
-        self.is_stopping = False  #: whether it was asked to stop
+        self.is_stopping = False  #: whether the driver was asked to stop
         self._trouble = ""
         self._renewed_s = -lease_s
         self._obstacle = Obstacle()
@@ -104,7 +105,7 @@ class Driver:
         self._wake.set()
 
     async def run(self) -> None:
-        """Run jobs. If the store does not answer, the jobs go on until their guards' deadline."""
+        """Run jobs. If the store does not answer, the jobs continue until their guards' deadline."""
         await self._look()
         busy_s = time.monotonic()
         async with TaskOwner() as owner:
@@ -150,7 +151,7 @@ class Driver:
 
     async def _look(self) -> Obstacle:
         obstacle = await asyncio.to_thread(self._look_for_obstacle)
-        if bool(obstacle.reason) != bool(self._obstacle.reason):  # the figures in it change
+        if bool(obstacle.reason) != bool(self._obstacle.reason):  # a change of the figures in a reason is not reported
             self._say(f"claims no job: {obstacle.reason}" if obstacle.reason else "claims jobs again")
         self._obstacle = obstacle
         return obstacle
@@ -215,7 +216,7 @@ class Driver:
             self._wake.set()
 
     async def _is_handed_back(self, end: RunEnd) -> bool:
-        """Return whether a job did not end because of itself."""
+        """Return whether the driver or the cluster caused a job's end; the driver then hands the job back."""
         if self.is_stopping:
             return end.exit_code != 0
         return end.error == FleetUnavailable.__name__ and (await self._look()).fails_jobs

@@ -1,8 +1,8 @@
 """Runs a job's command, and ends it when its driver no longer holds the job.
 
-The driver sends a deadline with each renewed lease, well before the end of the lease. If none comes, because the
-driver, its store or the network hangs, the command ends before another driver can claim the job. This is a process of
-its own, so that it works while the driver is stopped. It is small, and imports little.
+The driver sends a deadline with each renewed lease, well before the end of the lease. If no new deadline arrives,
+because the driver, its store or the network hangs, the guard ends the command before another driver can claim the job.
+The guard is a separate process, so that it works while the driver is stopped. It is small, and imports little.
 """
 
 import os
@@ -15,27 +15,30 @@ from typing import Final
 from ...actors.process.running import Running, start_command
 
 STOP: Final = b"stop"
-"""Asks for the command to be stopped as by SIGTERM; every other line is a deadline, in seconds of ``clock``."""
+"""The line that makes the guard send SIGTERM to the command; every other line is a deadline, in seconds of ``clock``.
+"""
 FENCED: Final = 75
-"""The exit code if the command was killed at its deadline; no command of codecfleet has it."""
+"""The exit code if the command was killed at its deadline; no command of codecfleet exits with it."""
 NOT_STARTED: Final = 71
-"""The exit code if the system could not start the command, which another try may; no command of codecfleet has it."""
+"""The exit code if the system could not start the command, in which case another try may succeed; no command of
+codecfleet exits with it.
+"""
 LOOK_S: Final = 1.0
-"""How often to look at the clock: a timeout does not count the time in which the machine is suspended."""
+"""How often to look at the clock, because a timeout does not count the time in which the machine is suspended."""
 PROGRAM: Final = (
     "import sys; from codecfleet.actors.process.running import end_with; end_with(int(sys.argv.pop(1))); "
     "from codecfleet.__main__ import main; sys.exit(main())"
 )
-"""Runs a command of codecfleet, which the kernel kills with its guard."""
+"""The Python program that runs a command of codecfleet; the kernel kills it when its guard ends."""
 
 
 def clock() -> float:
-    """Return seconds of a clock that all processes of this machine share, and that no one sets."""
+    """Return seconds of a clock that all processes of this machine share, and that cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Guard:
-    """Waits for the end of a command, and for orders from the descriptor ``orders``, which end with its driver."""
+    """Waits for a command to end, and obeys its driver's orders on the descriptor ``orders`` until then."""
 
     def __init__(self, orders: int, ends_s: float) -> None:
         self._orders = orders
@@ -43,7 +46,7 @@ class Guard:
         self._unread = b""
 
     def run(self, command: list[str], failure: int) -> int:
-        """Run the command, which inherits ``failure``, and return a shell's exit code, FENCED, or NOT_STARTED."""
+        """Run the command, which inherits the descriptor ``failure``; return a shell's code, FENCED, or NOT_STARTED."""
         if clock() >= self._ends_s:
             return FENCED
         try:
@@ -66,7 +69,7 @@ class Guard:
 
     def _take_orders(self, process: Running) -> None:
         if not (read := os.read(self._orders, 4096)):
-            self._ends_s = 0.0  # the driver is dead, or wants it killed
+            self._ends_s = 0.0  # the driver is dead, or wants the command killed
         *lines, self._unread = (self._unread + read).split(b"\n")
         for line in lines:
             if line == STOP:
@@ -76,7 +79,7 @@ class Guard:
 
 
 def main() -> None:
-    """Guard the command in the arguments after a deadline and the descriptor for its failure."""
+    """Guard a command. The arguments are its deadline, the descriptor for its failure, and the command's words."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # the driver decides; the command would inherit an ignored signal
     ends_s, failure, *arguments = sys.argv[1:]

@@ -24,7 +24,7 @@ def default_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def queue_file(place: str | None) -> Path | None:
-    """Return the file of a queue, None if it is in a database; ``place`` None is this user's queue."""
+    """Return the file of a queue; None if the queue is in a database. ``place`` None is this user's queue."""
     if place is None:
         return default_path()
     if place.startswith(DATABASES):
@@ -35,12 +35,12 @@ def queue_file(place: str | None) -> Path | None:
 
 
 def queue_option(place: str | None) -> str:
-    """Return the option of commands that names a queue again, without a database's password; "" for this user's."""
+    """Return the command-line option that names a queue, without a database's password; "" for this user's queue."""
     return "" if place is None else f" --queue {shlex.quote(without_password(place))}"
 
 
 def open_store(place: str | None, *, makes: bool) -> JobStore:
-    """Return the store at a place; ``makes`` says whether to create a file that was named and is missing."""
+    """Return the store at a place; ``makes`` says whether a named file is created if it is missing."""
     path = queue_file(place)
     store = PostgresStore(str(place)) if path is None else SqliteStore(path, makes=makes or place is None)
     store.option = queue_option(place)

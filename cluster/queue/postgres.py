@@ -22,9 +22,9 @@ _NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
 ANSWER_S: Final = 10
 """How long the server may take to accept a connection, to run a statement, or to grant the lock."""
 HELD_S: Final = 5
-"""How long a program that hangs in a transaction may keep the others waiting; less than they wait."""
+"""How long a program that hangs in a transaction may block other programs, which wait for ``ANSWER_S``."""
 SILENT_S: Final = 15
-"""After this long a transaction is given up: a frozen server, or a broken network, answers nothing at all."""
+"""A transaction is abandoned after this long, because a frozen server or a broken network never answers."""
 _SETTINGS: Final[dict[str, Any]] = {
     "client_encoding": "UTF8",
     "connect_timeout": ANSWER_S,
@@ -45,7 +45,7 @@ class _Transaction:
 
 @contextmanager
 def _given_up(connection: "Connection") -> Iterator[None]:
-    """Shut the connection down after ``SILENT_S``: the database's own limits need a server that answers."""
+    """Shut the connection down after ``SILENT_S``, because a frozen server does not enforce its own limits."""
 
     def shut_down() -> None:
         with suppress(OSError):
@@ -96,7 +96,7 @@ class PostgresStore(JobStore):
         import psycopg
 
         if self._connection is None:
-            # No prepared statements: a pooler between may not know them.
+            # No prepared statements, because a connection pooler may not support them.
             connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **_SETTINGS)
             try:
                 with _given_up(connection):
@@ -108,7 +108,7 @@ class PostgresStore(JobStore):
         return self._connection
 
     def _begin(self, connection: "Connection") -> None:
-        """Create the tables of a new database. Raises UsageError: it cannot hold a queue, or has another version's."""
+        """Create the tables of a new database. Raises UsageError: its encoding, or its queue's version, is wrong."""
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             message = f"the database at {self._url} has the encoding {encoding}; a queue needs UTF8"
@@ -126,7 +126,7 @@ class PostgresStore(JobStore):
 
     def _drop(self) -> None:
         if self._connection is not None:
-            with suppress(Exception):  # it is broken already
+            with suppress(Exception):  # the connection is broken already
                 self._connection.close()
         self._connection = None
 

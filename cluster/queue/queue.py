@@ -27,8 +27,8 @@ class Queue:
     """A durable queue of commands: this user's on this machine, or the one at ``place``, a file or a postgresql:// URL.
 
     Drivers run its jobs, which outlive the program that submits them. For a queue in a file, ``submit``, ``retry`` and
-    ``wait`` start a driver in the background if none runs, unless ``starts_driver`` is False; ``makes`` is False if a
-    missing file is an error. Every call may raise QueueUnavailable, and those with a job's id NoSuchJob.
+    ``wait`` start a driver in the background if none runs, unless ``starts_driver`` is False. With ``makes`` False, a
+    missing file is an error. Every call may raise QueueUnavailable; calls with a job's id may also raise NoSuchJob.
     """
 
     def __init__(self, place: str | Path | None = None, *, starts_driver: bool = True, makes: bool = True) -> None:
@@ -46,7 +46,7 @@ class Queue:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the queue; its jobs go on."""
+        """Close the queue; its jobs continue."""
         await asyncio.to_thread(self._store.close)
 
     async def submit(
@@ -67,20 +67,21 @@ class Queue:
         Args:
             arguments: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``; or the command and its arguments, which are
                 not checked: ``["transcode", "film.mkv", "film.mp4"]``.
-            job_id: letters, digits, dots, dashes, underscores; one id and command are one job. Default: a new id.
-            tenant: who submits it. Default: the token's tenant, or this user.
-            priority: higher runs first; from -1,000,000 to 1,000,000.
+            job_id: letters, digits, dots, dashes, underscores. If a job already has this id and command, that job is
+                returned. Default: a new id.
+            tenant: who submits the job. Default: the token's tenant, or this user.
+            priority: a job of higher priority runs first; from -1,000,000 to 1,000,000.
             due_in_s: among equal priorities, the job that is due first runs first.
             folder: the folder in which the command runs. Default: the current one.
-            variables: environment variables for the command, besides those of its driver.
+            variables: environment variables for the command, besides the variables of its driver.
             queued_max: how many jobs of the tenant may be queued or running, if less than the queue's policy allows.
-            token: the tenant's token, which a queue with tokens requires, and another ignores.
+            token: the tenant's token, which a queue with tokens requires; other queues ignore it.
 
         Raises:
             QueueFull: the tenant has as many jobs as it may have.
             TenantRefused: the queue does not accept the token, or not this priority of the tenant.
-            UsageError: the id is not an id, or belongs to another command or tenant; the priority is out of range; the
-                command would refuse the spec; the queue is in a database, and an address holds a secret.
+            UsageError: the id is invalid, or belongs to another command or tenant; the priority is out of range; the
+                command would refuse the spec; the queue is in a database, and an argument contains a secret.
         """
         name = new_job_id() if job_id is None else checked_id(job_id)
         words = tuple(arguments.command_line() if isinstance(arguments, Submittable) else arguments)
@@ -111,21 +112,21 @@ class Queue:
             raise QueueUnavailable(message, error.next_step) from error
 
     async def get(self, job_id: str) -> QueuedJob:
-        """Return a job."""
+        """Return a job with its present state."""
         return await asyncio.to_thread(self._store.job, job_id)
 
     async def output(self, job_id: str, after: int = 0) -> Printed:
-        """Return what a job has printed after this many characters; the last 256 Ki are kept."""
+        """Return a job's output without its first ``after`` characters; the queue keeps only the last 256 Ki."""
         return await asyncio.to_thread(self._store.output, job_id, after)
 
     async def cancel(self, job_id: str) -> QueuedJob:
-        """Cancel a job. A running one ends within seconds; its finished work is kept, and ``retry`` continues it."""
+        """Cancel a job. A running job ends within seconds; its finished work is kept, and ``retry`` continues it."""
         return await asyncio.to_thread(self._store.cancel, job_id)
 
     async def retry(self, job_id: str) -> QueuedJob:
         """Requeue a job that failed, was parked or was cancelled.
 
-        Raises UsageError: it is in another state; QueueFull: as ``submit``.
+        Raises UsageError: the job is in another state; QueueFull: see ``submit``.
         """
         job = await asyncio.to_thread(self._store.retry, job_id)
         await self._ensure_driver(job)
@@ -136,7 +137,7 @@ class Queue:
         return await asyncio.to_thread(self._store.prioritize, job_id, checked_priority(priority))
 
     async def wait(self, job_id: str, *, on_output: Callable[[str], object] | None = None) -> QueuedJob:
-        """Wait until a job has ended, and return it; its state says how. ``on_output`` gets what the job prints."""
+        """Wait until a job has ended, and return it. ``on_output`` is called with each new part of the job's output."""
         job, ends = await self.get(job_id), 0
         await self._ensure_driver(job)
         while True:
@@ -158,7 +159,7 @@ class Queue:
         await asyncio.to_thread(self._store.set_policy, policy)
 
     async def tenants(self) -> tuple[Tenant, ...]:
-        """Return the tenants, with what they may do and what they use."""
+        """Return the tenants, with their quotas and their use."""
         return tuple(await asyncio.to_thread(self._store.tenants))
 
     async def make_token(self, tenant: str) -> str:
@@ -169,29 +170,29 @@ class Queue:
         return await asyncio.to_thread(self._store.make_token, tenant)
 
     async def revoke_token(self, tenant: str) -> None:
-        """Refuse new jobs with a tenant's token; its jobs go on. Raises UsageError: the tenant has no valid token."""
+        """Refuse new jobs with a tenant's token; old jobs stay. Raises UsageError: the tenant has no valid token."""
         await asyncio.to_thread(self._store.revoke_token, tenant)
 
     async def usage(self, *, by_job: bool = False, since_s: float | None = None) -> tuple[UsageRow, ...]:
-        """Return what attempts that ended in the last ``since_s`` (default: all) have used, by tenant or by job."""
+        """Return the use of all attempts that ended in the last ``since_s`` (default: ever), by tenant or by job."""
         return tuple(await asyncio.to_thread(self._store.usage, since_s, by_job=by_job))
 
 
 def new_job_id() -> str:
-    """Return an id for a job."""
+    """Return a new, random id for a job."""
     return f"job-{secrets.token_hex(6)}"
 
 
 def checked_id(job_id: str) -> str:
-    """Return a job's id. Raises UsageError: it is not one."""
+    """Return ``job_id``. Raises UsageError: it is not a valid id."""
     if _ID.fullmatch(job_id) is None:
         step = "Use up to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit."
-        raise UsageError(f"{job_id!r} is no id for a job", step)
+        raise UsageError(f"{job_id!r} is not a valid id for a job", step)
     return job_id
 
 
 def checked_priority(priority: int) -> int:
-    """Return a priority. Raises UsageError: it is out of range."""
+    """Return ``priority``. Raises UsageError: it is out of range."""
     if abs(priority) > PRIORITY_MAX:
         step = f"Give a whole number from -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}."
         raise UsageError(f"the priority {priority} is out of range", step)

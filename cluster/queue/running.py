@@ -28,34 +28,34 @@ class RunningJob(Protocol):
     """A job's command while it runs."""
 
     def extend(self, ends_s: float) -> None:
-        """Let it run until ``ends_s`` on the guard's clock."""
+        """Let the command run until ``ends_s`` on the guard's clock."""
         ...
 
     def stop(self) -> None:
-        """Ask it to stop as by SIGTERM; it keeps its finished work."""
+        """Ask the command to stop as by SIGTERM; it keeps its finished work."""
         ...
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the command."""
         ...
 
     def take_output(self) -> str:
-        """Return what it has printed since the last call."""
+        """Return the output since the last call."""
         ...
 
     async def end(self) -> RunEnd:
-        """Wait for its end."""
+        """Wait for the command's end, and return how it ended."""
         ...
 
 
 @dataclass(slots=True)
 class GuardedRun:
-    """A command below its guard."""
+    """A command that runs under a guard."""
 
     process: Running  #: the guard, which reads its orders from ``end``
     output: int  #: the descriptor from which the command's output is read
-    failure: int  #: the descriptor of the file for its failure
-    _is_silent: asyncio.Event = field(default_factory=asyncio.Event)  #: set at the end of its output
+    failure: int  #: the descriptor of the file in which the command reports its failure
+    _is_silent: asyncio.Event = field(default_factory=asyncio.Event)  #: set at the end of the output
     _printed: str = ""
     _decode: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -99,7 +99,7 @@ class GuardedRun:
             self._is_silent.set()
 
     def _order(self, line: bytes) -> None:
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the guard has just ended
             self.process.end.send(line + b"\n", socket.MSG_DONTWAIT)
 
 
@@ -129,7 +129,7 @@ async def start_run(command: QueuedCommand, ends_s: float) -> "GuardedRun | RunE
 
 
 def _not_started(error: OSError | ValueError) -> RunEnd:
-    if isinstance(error, ValueError):  # a NUL or half a character in it, or a variable's name with "="
+    if isinstance(error, ValueError):  # a NUL or half a character in the command, or "=" in a variable's name
         message, step = f"the job's command cannot be started: {error}", "Submit the job again with a correct command."
         return RunEnd(UsageError.exit_code, UsageError.__name__, message, step)
     message, step = f"the job could not be started: {error}", "Check the limits on processes and memory."

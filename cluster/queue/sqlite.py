@@ -15,7 +15,7 @@ from .schema import SCHEMA, tables
 from .store import JobStore, Transaction, storable
 
 BUSY_S: Final = 10.0
-"""How long a transaction waits for those of other programs."""
+"""How long a transaction waits for other programs' transactions."""
 _LOOK_S: Final = 0.02
 _APPLICATION: Final = 0x63664A51  #: Marks a file as a queue, in its header: "cfJQ"
 _CONTENT: Final = (
@@ -35,10 +35,10 @@ class _Transaction:
 
 
 class SqliteStore(JobStore):
-    """The queue in the file ``path``, which ``makes`` says whether to create.
+    """The queue in the file ``path``; ``makes`` says whether a missing file is created.
 
     Its clock shows seconds since 1970, but never jumps while the machine is up: at the first use after each boot, the
-    file gets the difference between the wall clock and the time since the boot. ``clock`` replaces it.
+    file records the difference between the wall clock and the time since the boot. ``clock`` replaces this clock.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SqliteStore(JobStore):
                     yield _Transaction(connection, self._now_s())
                     connection.execute("COMMIT")
                 except BaseException:  # after any error, nothing is half-written
-                    if connection.in_transaction:  # on a full disk SQLite has ended it already
+                    if connection.in_transaction:  # on a full disk, SQLite has ended the transaction already
                         connection.execute("ROLLBACK")
                     raise
             except (sqlite3.Error, OSError) as error:
@@ -78,7 +78,7 @@ class SqliteStore(JobStore):
         return self._booted_s + time.clock_gettime(time.CLOCK_BOOTTIME) if self._clock is None else self._clock()
 
     def _connected(self) -> sqlite3.Connection:
-        """Return the connection to the file that has the path now."""
+        """Return the connection to the file that is now at the path."""
         with suppress(FileNotFoundError):
             found = self.path.stat()
             if self._connection is not None and (found.st_dev, found.st_ino) == self._file:
@@ -96,7 +96,7 @@ class SqliteStore(JobStore):
         return connection
 
     def _make_file(self) -> None:
-        """Create a file that only its owner can read, since commands may hold secrets; its log inherits the mode."""
+        """Create a file that only its owner can read: commands may hold secrets. SQLite's log inherits the mode."""
         if self.path.exists():
             return
         if not self._makes:
@@ -106,8 +106,8 @@ class SqliteStore(JobStore):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Create the tables of a new file, and learn the store's clock. Raises UsageError: it is not a queue."""
-        # Read all three in one statement, because another program may be creating the tables.
+        """Create the tables of a new file, and set the store's clock. Raises UsageError: the file is not a queue."""
+        # Read the three values in one statement, because another program may be creating the tables.
         application, schema, others = connection.execute(_CONTENT).fetchone()
         if (application, schema) != (_APPLICATION, SCHEMA) and (application or schema or others):
             message = f"{self.path} is not a queue of this version of codecfleet"
@@ -124,7 +124,7 @@ class SqliteStore(JobStore):
         connection.execute("COMMIT")
 
     def _write_ahead(self, connection: sqlite3.Connection) -> None:
-        """Use a write-ahead log. Here SQLite does not wait for a program that makes the same new file at this time."""
+        """Use a write-ahead log; retry while another program creates the same file, for which SQLite does not wait."""
         until_s = time.monotonic() + self._busy_s
         while True:
             try:
@@ -137,7 +137,7 @@ class SqliteStore(JobStore):
                 return
 
     def _agreed_boot(self, connection: sqlite3.Connection) -> float:
-        """Return when the machine was booted, as the first program after the boot has noted it."""
+        """Return when the machine was booted, as the first program after the boot has recorded it."""
         boot = _BOOT.read_text(encoding="ascii").strip()
         facts = dict(connection.execute("SELECT name, value FROM codecfleet_facts").fetchall())
         if facts.get("boot") == boot:

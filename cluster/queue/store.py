@@ -1,6 +1,6 @@
-"""What every store of a queue promises, and its implementation in SQL; only transactions differ between databases.
+"""The interface of a queue's stores, and its implementation in SQL; databases differ only in their transactions.
 
-Each call is one transaction, and no two transactions run at the same time. It first requeues the jobs whose lease
+Each call is one transaction, and no two transactions run at the same time. A call first requeues the jobs whose lease
 has ended, and it measures all times with the store's clock.
 """
 
@@ -42,10 +42,10 @@ from .values import (
 )
 
 OUTPUT_MAX: Final = 256 << 10
-"""How many of the last characters that a job prints are kept."""
+"""How many characters of a job's output are kept; older ones are dropped."""
 _FIELDS: Final = tuple(each.name for each in fields(QueuedJob))
 _COLUMNS: Final = tuple(name for name in _FIELDS if name != "number")
-_SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM codecfleet_jobs "  # noqa: S608 - names of columns, as below
+_SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM codecfleet_jobs "  # noqa: S608 - only names of columns, as below
 _INSERT: Final = (
     f"INSERT INTO codecfleet_jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) RETURNING number"  # noqa: S608
 )
@@ -65,7 +65,7 @@ _USES: Final = (
     "SELECT tenant, 0 AS runs, began_s, ended_s FROM codecfleet_runs WHERE ended_s > ? "
     "UNION ALL SELECT tenant, 1, began_s, ? FROM codecfleet_jobs WHERE state = 'running') AS attempts GROUP BY tenant"
 )
-"""What each tenant uses: attempts that run, and the time of all attempts since the window's beginning."""
+"""Each tenant's use: how many attempts run, and the time of all attempts since the window's beginning."""
 _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
     "FROM codecfleet_runs WHERE ended_s > ? GROUP BY 1, 2 ORDER BY 1, 2"
@@ -78,14 +78,14 @@ _POLICY: Final = "policy"
 
 
 def storable(value: object) -> object:
-    """Return a value as databases can hold it: names of files that are not UTF-8 are escaped, as NUL is."""
+    """Return a value that databases can hold: in a string, NUL is replaced, and surrogates are escaped."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()
 
 
 class Printed(NamedTuple):
-    """A part of what a job has printed."""
+    """A part of a job's output."""
 
     text: str
     ends: int  # where the part ends, in characters from the beginning of the job's output
@@ -96,7 +96,7 @@ class Transaction(Protocol):
 
     @property
     def now_s(self) -> float:
-        """Return seconds since 1970 on the store's clock."""
+        """Seconds since 1970 on the store's clock."""
         ...
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -107,14 +107,14 @@ class Transaction(Protocol):
 class JobStore(ABC):
     """A queue's jobs. Calls block, and may be made from any thread.
 
-    Every method may raise QueueUnavailable; those with a job's id raise NoSuchJob if there is no such job.
+    Every method may raise QueueUnavailable; methods with a job's id raise NoSuchJob if the queue has no such job.
     """
 
-    option = ""  #: the option of commands that names this queue
+    option = ""  #: the command-line option that names this queue, for messages
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction, alone in the store; it takes effect when the block ends without an error."""
+        """Begin an exclusive transaction; its changes take effect when the block ends without an error."""
 
     @abstractmethod
     def close(self) -> None:
@@ -132,9 +132,9 @@ class JobStore(ABC):
         token: str | None = None,
         user: str = "",
     ) -> QueuedJob:
-        """Put a job into the queue, or return the one that has this id and command.
+        """Put a job into the queue, or return the job that already has this id and command.
 
-        ``tenant`` may be "": then the ``token`` names the tenant, or in a queue without tokens it is ``user``.
+        If ``tenant`` is "", the ``token`` decides who the tenant is; in a queue without tokens, the tenant is ``user``.
 
         Raises:
             QueueFull: as many jobs of the tenant are queued or running as the policy or ``queued_max`` allows.
@@ -165,7 +165,7 @@ class JobStore(ABC):
         admit(waiting, tenant, most if queued_max is None else min(most, queued_max), self.option)
 
     def claim(self, driver: str, most: int, lease_s: float) -> list[QueuedJob]:
-        """Give a driver the next jobs, ``most`` at most, for ``lease_s``."""
+        """Lease the next jobs, at most ``most``, to a driver for ``lease_s``."""
         with self._current() as at:
             if not (waiting := _found(at.rows(_WAITING, at.now_s, WorkError.exit_code, driver, most))):
                 return []
@@ -174,7 +174,7 @@ class JobStore(ABC):
             return [_saved(at, claimed(job, driver, at.now_s, lease_s)) for job in found]
 
     def renew(self, claims: Sequence[JobClaim], lease_s: float) -> dict[JobClaim, DriverOrder]:
-        """Renew the leases of claims that still hold, and return what their driver shall do."""
+        """Renew the leases of claims that still hold; return an order to the driver for each claim."""
         with self._current() as at:
             return {claim: self._renewed(at, claim, lease_s) for claim in claims}
 
@@ -185,24 +185,24 @@ class JobStore(ABC):
         return DriverOrder.CANCEL if job.is_cancelling else DriverOrder.KEEP
 
     def end(self, claim: JobClaim, end: RunEnd) -> QueuedJob | None:
-        """Record the end of an attempt, and return its job; None if the claim no longer holds."""
+        """Record the end of an attempt, and return the job; None if the claim no longer holds."""
         with self._current() as at:
             job = _held(at, claim)
             return None if job is None else _run_over(at, job, ended(job, end, at.now_s), at.now_s, end.used)
 
     def append(self, claim: JobClaim, text: str) -> None:
-        """Keep the printed output of a job if the claim still holds."""
+        """Append to the output of a job if the claim still holds."""
         with self._current() as at:
             if text and _held(at, claim) is not None:
                 starts = _end_of_output(at, claim.job_id)
                 at.rows("INSERT INTO codecfleet_output VALUES (?, ?, ?)", claim.job_id, starts, text[-OUTPUT_MAX:])
-                # A part that is kept in part stays whole: ``output`` cuts it.
+                # A part that is only partly needed stays whole; ``output`` cuts it.
                 oldest = _end_of_output(at, claim.job_id) - OUTPUT_MAX
                 old = "DELETE FROM codecfleet_output WHERE job_id = ? AND starts + length(text) <= ?"
                 at.rows(old, claim.job_id, oldest)
 
     def output(self, job_id: str, after: int = 0) -> Printed:
-        """Return what a job has printed after this many characters, as far as it is kept."""
+        """Return a job's output without its first ``after`` characters, as far as it is kept."""
         with self._current() as at:
             self._named(at, job_id)
             pieces = at.rows(
@@ -211,26 +211,26 @@ class JobStore(ABC):
             return Printed("".join(text for (text,) in pieces)[-OUTPUT_MAX:], max(after, _end_of_output(at, job_id)))
 
     def job(self, job_id: str) -> QueuedJob:
-        """Return a job."""
+        """Return the job with this id."""
         with self._current() as at:
             return self._named(at, job_id)
 
     def jobs(self, states: Iterable[QueueState] = tuple(QueueState)) -> list[QueuedJob]:
-        """Return the jobs in these states, as submitted."""
+        """Return the jobs in these states, in the order of submission."""
         wanted = [each.value for each in states]
         marks = ", ".join("?" * len(wanted))
         with self._current() as at:
             return _found(at.rows(_SELECT + f"WHERE state IN ({marks}) ORDER BY number", *wanted))
 
     def cancel(self, job_id: str) -> QueuedJob:
-        """Cancel a job; a running one ends once its driver has stopped it."""
+        """Cancel a job; a running job ends when its driver has stopped it."""
         with self._current() as at:
             return _saved(at, cancelled(self._named(at, job_id), at.now_s))
 
     def retry(self, job_id: str) -> QueuedJob:
         """Requeue a job that failed, was parked or was cancelled.
 
-        Raises UsageError: it is queued, running or done; QueueFull, as ``submit`` does.
+        Raises UsageError: the job is queued, running or done; QueueFull: see ``submit``.
         """
         with self._current() as at:
             job = retried(self._named(at, job_id))
@@ -238,20 +238,20 @@ class JobStore(ABC):
             return _saved(at, job)
 
     def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority, which counts whenever it is queued. Raises TenantRefused, as ``submit`` does."""
+        """Change a job's priority, which counts whenever the job is queued. Raises TenantRefused: see ``submit``."""
         with self._current() as at:
             job = self._named(at, job_id)
             allow(priority, job.tenant, _policy(at).quota(job.tenant))
             return _saved(at, replace(job, priority=priority))
 
     def set_policy(self, policy: QueuePolicy) -> None:
-        """Replace the queue's policy, for all its programs at once; jobs that are queued or running stay."""
+        """Replace the queue's policy for all programs that use the queue; queued and running jobs stay."""
         with self._current() as at:
             at.rows("DELETE FROM codecfleet_facts WHERE name = ?", _POLICY)
             at.rows("INSERT INTO codecfleet_facts VALUES (?, ?)", _POLICY, policy.to_text())
 
     def tenants(self) -> list[Tenant]:
-        """Return the tenants that have jobs, use, a token or a table in the policy, by name."""
+        """Return the tenants that have jobs, recent use, a token or a table in the policy, sorted by name."""
         with self._current() as at:
             policy = _policy(at)
             uses = _uses(at, policy.window_s)
@@ -276,7 +276,7 @@ class JobStore(ABC):
             ]
 
     def make_token(self, tenant: str) -> str:
-        """Make a tenant's token, in place of the earlier one, and return it: the store keeps only its hash.
+        """Return a new token of a tenant, which replaces an earlier one; the store keeps only its hash.
 
         From the first token on, the queue takes jobs only with a token.
         """
@@ -287,14 +287,14 @@ class JobStore(ABC):
         return token
 
     def revoke_token(self, tenant: str) -> None:
-        """Refuse new jobs with a tenant's token; its jobs go on. Raises UsageError: the tenant has no valid token."""
+        """Refuse new jobs with a tenant's token; old jobs stay. Raises UsageError: the tenant has no valid token."""
         with self._current() as at:
             if not at.rows(f"{_REVOKE} RETURNING tenant", at.now_s, tenant):
                 step = f"`codecfleet tenants list{self.option}` shows who has one."
                 raise UsageError(f"the queue has no valid token of {tenant}", step)
 
     def usage(self, since_s: float | None = None, *, by_job: bool = False) -> list[UsageRow]:
-        """Return what attempts that ended in the last ``since_s`` (default: all) have used, by tenant or by job."""
+        """Return the use of all attempts that ended in the last ``since_s`` (default: ever), by tenant or by job."""
         job = "job_id" if by_job else "''"
         with self._current() as at:
             begins_s = 0.0 if since_s is None else at.now_s - since_s
@@ -302,7 +302,7 @@ class JobStore(ABC):
         return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
 
     def figures(self) -> QueueFigures:
-        """Return how many jobs there are, and how long the oldest queued one waits."""
+        """Return the number of jobs in each state, and how long the oldest queued job has waited."""
         with self._current() as at:
             counts = dict(at.rows("SELECT state, count(*) FROM codecfleet_jobs GROUP BY state"))
             ((oldest_s,),) = at.rows(_OLDEST, QueueState.QUEUED.value)
@@ -316,7 +316,7 @@ class JobStore(ABC):
 
     @contextmanager
     def _current(self) -> Iterator[Transaction]:
-        """Begin a transaction in which the lease of every running job holds."""
+        """Begin a transaction; first, take running jobs back whose lease has ended."""
         with self.transaction() as at:
             running = QueueState.RUNNING.value
             for job in _found(at.rows(_SELECT + "WHERE state = ? AND lease_ends_s <= ?", running, at.now_s)):
@@ -353,7 +353,7 @@ def _run_over(at: Transaction, job: QueuedJob, after: QueuedJob, ended_s: float,
 def _cost(at: Transaction, used: Usage) -> float:
     try:
         return _policy(at).prices.cost(used)
-    except QueueUnavailable:  # another version's policy: what was used is kept, and no attempt waits for its end
+    except QueueUnavailable:  # another version wrote the policy: the use is recorded without a cost
         return 0.0
 
 

@@ -1,7 +1,6 @@
-"""The tenants of a queue: what the queue's policy lets them do and charges them, and their tokens (docs/queue.md).
+"""The tenants of a queue (docs/queue.md): their quotas and prices in the queue's policy, and their tokens.
 
-The store keeps the policy, so that every program that uses the queue sees the same one. Of a token it keeps only the
-hash.
+The store keeps the policy, so that all programs that use the queue see the same one. It keeps only the hash of a token.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ PRIORITY_MAX: Final = 1_000_000
 _HOUR_S: Final = 3600
 _GIB: Final = 1 << 30
 _TOKEN_BYTES: Final = 32
-_MARK: Final = "cfq-"  # begins each token
+_MARK: Final = "cfq-"  # every token begins with this
 _HELP: Final = "configs/queue.toml lists every key of a queue's policy."
 _CORRECT: Final = "The setting queue_token names a file with the token: `codecfleet config show` tells where it is set."
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -33,23 +32,23 @@ class _Table(BaseModel):
 
 
 class TenantQuota(_Table):
-    """What one tenant may do."""
+    """One tenant's share and limits."""
 
-    share: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0  # against the shares of the other tenants
-    queued_max: Count = 10_000  # jobs that are queued or running
-    running_max: Count = 1_000_000  # jobs that run at the same time
+    share: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0  # the tenant's weight against other tenants
+    queued_max: Count = 10_000  # the most jobs that are queued or running
+    running_max: Count = 1_000_000  # the most jobs that run at the same time
     priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_MAX
 
 
 class Prices(_Table):
-    """What work costs, in any currency."""
+    """The prices of work, in any currency."""
 
     core_hour: Price = 0.0
     gpu_hour: Price = 0.0
     written_gib: Price = 0.0
 
     def cost(self, used: Usage) -> float:
-        """Return the price of work."""
+        """Return the cost of work that has used these resources."""
         hours = used.core_s * self.core_hour + used.gpu_s * self.gpu_hour
         return hours / _HOUR_S + used.written_bytes / _GIB * self.written_gib
 
@@ -63,12 +62,12 @@ class QueuePolicy(_Table):
     prices: Prices = Prices()
 
     def quota(self, tenant: str) -> TenantQuota:
-        """Return what a tenant may do."""
+        """Return a tenant's quota: the default, with the keys of the tenant's own table."""
         own = self.tenants.get(tenant)
         return self.default if own is None else self.default.model_copy(update=own.model_dump(exclude_unset=True))
 
     def to_text(self) -> str:
-        """Return the keys that are set, as JSON."""
+        """Return as JSON the keys that the policy sets."""
         return self.model_dump_json(exclude_unset=True)
 
 
@@ -79,9 +78,9 @@ def load_queue_policy(path: str | Path) -> QueuePolicy:
 
 @lru_cache(maxsize=8)
 def policy_of_text(text: str) -> QueuePolicy:
-    """Return the policy that ``to_text`` has written; "" is the policy of a queue to which none was given.
+    """Return the policy that ``to_text`` has written; for "", the policy of a queue that was given none.
 
-    Raises QueueUnavailable: another version has written it.
+    Raises QueueUnavailable: another version has written the text.
     """
     try:
         return QueuePolicy.model_validate_json(text) if text else QueuePolicy()
@@ -104,7 +103,7 @@ class Tenant(NamedTuple):
     name: str
     quota: TenantQuota
     use: TenantUse
-    queued: int  #: jobs that wait
+    queued: int  #: how many jobs wait
     token: TokenState
 
 
@@ -114,18 +113,18 @@ def new_token() -> str:
 
 
 def token_hash(token: str) -> str:
-    """Return what a store keeps of a token, from which nobody can make the token."""
+    """Return the SHA-256 hash of a token, which is all that a store keeps of it."""
     return hashlib.sha256(token.strip().encode()).hexdigest()
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text, such as a setting that should name a token's file, holds a token."""
+    """Return whether a text holds a token, for example a setting that should name the token's file."""
     return _MARK in text
 
 
 def read_token(path: str | Path) -> str:
     """Return the token in a file. Raises UsageError: the file cannot be read, or is empty."""
-    # A token in place of the file's name must not reach a log.
+    # If the token was given instead of the file's name, it must not reach a log.
     file = "" if is_token(str(path)) else f" {path}"
     try:
         token = Path(path).read_text(encoding="utf-8").strip()

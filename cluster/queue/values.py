@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self, runtime_checkable
 from ...errors import REDACTED, Retry, redacted
 
 DATABASES: Final = ("postgresql://", "postgres://")
-"""How the place of a queue in a database begins."""
+"""The place of a queue in a database begins with one of these."""
 _USER_AND_PASSWORD: Final = re.compile(r"(?<=://)([^:@/?]*):.*@")  # a password may have any character, even unescaped
 _USAGE_END: Final = 1 << 62
 
@@ -33,7 +33,7 @@ class QueueState(Enum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"  #: trying again would not help
-    PARKED = "parked"  #: it failed too often; a user can retry it
+    PARKED = "parked"  #: the job failed too often; a user can retry it
     CANCELLED = "cancelled"
 
     @property
@@ -45,13 +45,13 @@ class QueueState(Enum):
 EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
     QueueState.QUEUED: frozenset(
         {
-            QueueState.RUNNING,  # a driver claimed it
+            QueueState.RUNNING,  # a driver claimed the job
             QueueState.CANCELLED,
         }
     ),
     QueueState.RUNNING: frozenset(
         {
-            QueueState.QUEUED,  # the driver returned it, the driver's lease ended, or another try may help
+            QueueState.QUEUED,  # the driver returned the job, the driver's lease ended, or another try may help
             QueueState.DONE,
             QueueState.FAILED,
             QueueState.PARKED,
@@ -59,7 +59,7 @@ EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
         }
     ),
     QueueState.DONE: frozenset(),
-    QueueState.FAILED: frozenset({QueueState.QUEUED}),  # a user retries it, as in the next two
+    QueueState.FAILED: frozenset({QueueState.QUEUED}),  # a user retries the job, as in the next two states
     QueueState.PARKED: frozenset({QueueState.QUEUED}),
     QueueState.CANCELLED: frozenset({QueueState.QUEUED}),
 }
@@ -69,8 +69,8 @@ EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
 class QueuedCommand:
     """A command of codecfleet. The queue does not interpret it."""
 
-    arguments: tuple[str, ...]  #: from the command's name on
-    folder: str  #: the folder in which it runs
+    arguments: tuple[str, ...]  #: the command's name and arguments
+    folder: str  #: the folder in which the command runs
     variables: Mapping[str, str] = field(default_factory=dict)  #: environment variables besides the driver's own
 
     def to_text(self) -> str:
@@ -94,7 +94,7 @@ class Submittable(Protocol):
 
 
 class Usage(NamedTuple):
-    """What work has used, as far as the reports of its jobs say it."""
+    """The resources that work has used, as far as its jobs reported them."""
 
     core_s: float = 0.0  #: time of segments that software decoded or encoded
     gpu_s: float = 0.0  #: time of segments that a GPU decoded or encoded
@@ -116,7 +116,7 @@ NO_USAGE: Final = Usage()
 
 
 class JobClaim(NamedTuple):
-    """A driver's right to run a job. A later attempt of the job ends it."""
+    """A driver's right to run one attempt of a job. The job's next attempt ends this right."""
 
     job_id: str
     attempt: int
@@ -128,34 +128,34 @@ class QueuedJob:
     """A job in a queue. Times are in seconds since 1970 on the store's clock."""
 
     job_id: str
-    number: int  #: its place in the order of submission
+    number: int  #: the job's place in the order of submission
     command: QueuedCommand
     tenant: str
     priority: int  #: higher runs first
-    due_s: float | None  #: when it should be done; only the order depends on it
+    due_s: float | None  #: when the job should be done; this affects only the order of jobs
     state: QueueState = QueueState.QUEUED
     submitted_s: float
-    attempt: int = 0  #: how many times it was claimed
+    attempt: int = 0  #: how many times the job was claimed
     failures: int = 0  #: how many attempts failed although another try might help
     losses: int = 0  #: how many attempts ended because the driver's lease ended
-    driver: str = ""  #: the driver that has it, or had it last
-    lease_ends_s: float = 0.0  #: when the driver loses it unless the driver renews the lease
-    waits_until_s: float = 0.0  #: until then it waits, after a first failure only for its last driver
+    driver: str = ""  #: the driver that runs the job, or ran it last
+    lease_ends_s: float = 0.0  #: when the driver loses the job, unless it renews the lease
+    waits_until_s: float = 0.0  #: the job waits until then; after a first failure, only for its last driver
     began_s: float | None = None  #: when the last attempt began
-    ended_s: float | None = None  #: when it ended
-    is_cancelling: bool = False  #: whether its driver shall stop it
-    exit_code: int | None = None  #: of the last attempt that ended by itself
-    error: str = ""  #: the class of that attempt's error
+    ended_s: float | None = None  #: when the job ended
+    is_cancelling: bool = False  #: whether the driver has to stop the job
+    exit_code: int | None = None  #: the exit code of the last attempt that ended by itself
+    error: str = ""  #: the class of the last attempt's error
     message: str = ""  #: what went wrong
-    next_step: str = ""  #: what to do about it
+    next_step: str = ""  #: what the user can do about it
     core_s: float = 0.0  #: the use of all attempts of the job, as in ``Usage``
     gpu_s: float = 0.0
     written_bytes: int = 0
-    cost: float = 0.0  #: by the prices of the queue's policy when each attempt ended
+    cost: float = 0.0  #: the cost of all attempts, by the policy's prices when each attempt ended
 
     @property
     def claim(self) -> JobClaim:
-        """The right of the driver that runs it."""
+        """The claim of the driver that runs the job."""
         return JobClaim(self.job_id, self.attempt, self.submitted_s)
 
     def to_json(self) -> dict[str, Any]:
@@ -202,12 +202,12 @@ class TokenHolder(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """What a tenant or a job has used in a queue."""
+    """The use of a tenant or a job in a queue."""
 
     tenant: str
-    job_id: str  #: "" for all jobs of the tenant
+    job_id: str  #: the job; "" if the row counts all jobs of the tenant
     attempts: int
-    run_s: float  #: time that a driver's slot was taken
+    run_s: float  #: how long the attempts ran, all together
     core_s: float
     gpu_s: float
     written_bytes: int
@@ -215,7 +215,7 @@ class UsageRow(NamedTuple):
 
 
 class QueueFigures(NamedTuple):
-    """What a queue holds, for metrics."""
+    """The numbers of a queue's jobs, for metrics."""
 
     jobs: Mapping[QueueState, int]
     oldest_s: float  #: how long ago the oldest queued job was submitted, or last began to run; 0 if none is queued
@@ -225,17 +225,17 @@ class QueueFigures(NamedTuple):
 class RunEnd:
     """How an attempt ended."""
 
-    exit_code: int | None  #: the program's, as a shell reports it; None if its driver stopped it and hands it back
+    exit_code: int | None  #: the exit code as a shell reports it; None if the driver stopped the job and hands it back
     error: str = ""  #: the class of the program's error
     message: str = ""
     next_step: str = ""
-    retry: Retry = Retry.NEVER  #: what the error says about another try
+    retry: Retry = Retry.NEVER  #: whether the error allows another try
     used: Usage = NO_USAGE
 
 
 class DriverOrder(Enum):
-    """What a driver shall do with a job whose lease it renews."""
+    """The store's answer to a driver that renews a lease."""
 
     KEEP = "keep"  #: the lease is renewed
-    CANCEL = "cancel"  #: the lease is renewed, and the job shall be stopped
+    CANCEL = "cancel"  #: the lease is renewed, and the driver must stop the job
     LOST = "lost"  #: the job is no longer the driver's: the lease ended, or the queue was emptied

@@ -283,7 +283,7 @@ def _check_reachable(address: str) -> None:
 
 
 def check_accepts(address: str) -> None:
-    """Try to connect for only ``REACH_S``, since Ray would try for a minute.
+    """Try to connect for only ``REACH_S``, because Ray would try for a minute.
 
     Raises UsageError: the address has another form; FleetUnavailable: nothing accepts a connection there.
     """

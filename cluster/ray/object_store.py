@@ -15,7 +15,7 @@ def store_bytes() -> int:
 
 
 def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
-    """Return an eighth of the memory, but at most 512 MiB and at most the size of shared memory.
+    """Return an eighth of the memory, from 80 to 512 MiB, and at most three quarters of the free shared memory.
 
     Very small shared memory (64 MiB in a plain container) is no limit, because Ray then maps a file instead.
     """

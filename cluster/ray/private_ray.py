@@ -152,7 +152,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token. All starts use the same token, since some versions of Ray keep the first token."""
+    """Return this process's token, the same for all starts, because some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 
@@ -204,7 +204,7 @@ def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv
 
 
 def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
-    """Return address and inode of each listening socket in a table; [] if there is no table, as without IPv6."""
+    """Return address and inode of each listening socket in a table; [] if the table is missing, as without IPv6."""
     with suppress(OSError):
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
         return [(_address(row[1].partition(":")[0]), row[9]) for row in rows if row[3] == _LISTEN]

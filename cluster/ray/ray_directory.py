@@ -57,7 +57,7 @@ def sweep() -> None:
 
 
 def _remove_if_stale(directory: Path) -> None:
-    """Remove a directory whose driver has ended. A directory of another user is not opened, since opening may block."""
+    """Remove a directory whose driver has ended. Other users' directories are not opened: opening may block."""
     found = directory.lstat()
     is_old = time.time() - found.st_mtime > _STALE_AFTER_S
     if not is_old or found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):

@@ -1,4 +1,4 @@
-"""Classifies exceptions of Ray, and those of workers that are child processes; no other module names their types.
+"""Classifies exceptions of Ray and of workers that are child processes; no other module names their types.
 
 A dozen unrelated types report a lost node, worker or object. RayTaskError carries an error that remote code raised.
 This module uses Ray only if Ray has been imported already.
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class LossScope(Enum):
-    """How much is lost."""
+    """What a failed call to a worker has lost."""
 
     PROCESS = "process"  #: the worker process, its node, or the connection to the worker is lost
     RESULT = "result"  #: only this result is lost; the process lives

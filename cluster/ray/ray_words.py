@@ -5,7 +5,7 @@ from .private.words import NEVER_BEGAN
 
 def first_line(error: BaseException) -> str:
     """Return ``error``, or the error that Ray wrapped in it, in one line; Ray's own messages have many lines."""
-    cause = getattr(error, "cause", None)  # RayTaskError's
+    cause = getattr(error, "cause", None)  # an attribute of RayTaskError
     if isinstance(cause, BaseException):
         return first_line(cause)
     lines = [line for line in str(error).splitlines() if line.strip()]

@@ -25,7 +25,7 @@ BUSY_MAX_S: Final = 600.0
 LOOK_S: Final = 1.0
 #: A longer gap between two checks counts as this long, because this process was suspended
 _GAP_MAX_S: Final = 2 * LOOK_S
-_ACTIVE_CORES: Final = 0.1  #: Idle processes of Ray use a fiftieth of a core
+_ACTIVE_CORES: Final = 0.1  #: Processes that use fewer cores count as idle; idle Ray uses a fiftieth of a core
 _LOG_TAIL_BYTES: Final = 20_000
 _LINE_LENGTH_MAX: Final = 200
 
@@ -99,7 +99,7 @@ class StartWatch:
         return FleetUnavailable(f"the embedded Ray did not start: {what}{because}", next_step)
 
     def _logs(self) -> list[Path]:
-        """Return Ray's logs, those of agents first, because the other processes end when an agent ends."""
+        """Return Ray's logs, first the logs of agents, because the other processes end when an agent ends."""
         logs = sorted(self._directory.glob("r/session_latest/logs/*.*"))
         return sorted((path for path in logs if path.is_file()), key=lambda path: "agent" not in path.name)
 
@@ -130,7 +130,7 @@ def core_time_of(processes: Iterable[int]) -> Mapping[str, float]:
     found = {}
     for process in processes:
         for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
-            with suppress(OSError, ValueError):  # it ended meanwhile
+            with suppress(OSError, ValueError):  # the thread ended meanwhile
                 computed_ns, waited_ns, _ = map(int, file.read_text().split())
                 found[file.parent.name] = (computed_ns + waited_ns) / 1e9
     return found

@@ -1,6 +1,7 @@
-"""An fsspec filesystem of shipped files: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
+"""An fsspec filesystem of shipped files: ``codecfleet-ship://HOST:PORT/READER/path``.
 
-Ray carries the bytes, so its token and its TLS also protect them.
+HOST:PORT is the address of Ray's control service, and READER is the name of the actor that reads the file. Ray carries
+the bytes, so its token and its TLS also protect them.
 """
 
 import os

@@ -18,7 +18,7 @@ _START_S: Final = 60
 class FileReader:
     """Reads files of this machine. The reader keeps no state between calls, so Ray may restart it at any time.
 
-    Any path is allowed, since callers can run any program on the node anyway. Raises OSError.
+    Any path is allowed, because callers can run any program on the node anyway. Raises OSError.
     """
 
     def info(self, path: str) -> tuple[int, str]:

@@ -60,7 +60,7 @@ class VgpuEntry(Strict):
 
 
 class DeviceEntry(Strict):
-    """A number of GPUs of one model."""
+    """``count`` GPUs of one model."""
 
     model: str
     count: Count = 1
@@ -81,7 +81,7 @@ class DeviceEntry(Strict):
 
 
 class MachineEntry(Strict):
-    """A machine."""
+    """A machine, as a fleet file or an autoscaling file describes it."""
 
     cores: Annotated[int, Field(ge=1)]
     memory_gib: Gibibytes
@@ -94,7 +94,7 @@ class MachineEntry(Strict):
 
 
 class NodeEntry(MachineEntry):
-    """A number of equal machines; ``{n}`` in the name becomes each machine's number, from ``first`` on."""
+    """``count`` equal machines; ``{n}`` in the name becomes each machine's number, from ``first`` on."""
 
     name: str
     count: Count = 1
@@ -103,7 +103,7 @@ class NodeEntry(MachineEntry):
 
 
 class FleetDocument(Strict):
-    """A whole file."""
+    """A whole fleet file."""
 
     schema_version: Annotated[int, Field(alias="schema", ge=1, le=1)]
     name: str

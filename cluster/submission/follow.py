@@ -48,7 +48,7 @@ class LogLines:
 
 @dataclass(slots=True)
 class Follower:
-    """Follows a job."""
+    """Shows the output of a job until the job ends."""
 
     server: JobServer
     show: Callable[[str, bool], object]  #: called with each line of output, and with whether the line belongs on stderr
@@ -56,7 +56,7 @@ class Follower:
     _lines: LogLines = field(default_factory=LogLines)
 
     async def follow(self, job_id: str) -> RayJob:
-        """Show the whole output of a job, and return the job once it has ended.
+        """Show the whole output of a job, and return the job when it has ended.
 
         Raises UsageError: there is no such job; FleetUnavailable: the server was out of reach for two minutes, while
         the job may still run.

@@ -9,9 +9,9 @@ from ..ray.public.nodes import run_on_node
 from ..worker_names import NodeId
 
 PROBE_LIMIT_S = 150.0
-"""How long the task may take, with the start of a process on a cold node and its imports."""
+"""How long the task may take, including the start of a process on a cold node and its imports."""
 OWN_LIMIT_S = 100.0
-"""How long the probes may take, without the start of their task."""
+"""How long the probes may take, not counting the start of their task."""
 
 
 def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the only argument of a Ray task

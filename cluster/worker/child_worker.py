@@ -29,7 +29,7 @@ class Begin(Request["WorkerSeat", WorkerFacts]):
 
 @dataclass(frozen=True, slots=True)
 class RunPacked(Request["WorkerSeat", Outcome[Any]]):
-    """Run packed work."""
+    """Run packed work, and return its outcome."""
 
     run: str  #: the run's name
     packed_work: Buffer
@@ -42,7 +42,7 @@ class RunPacked(Request["WorkerSeat", Outcome[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class CancelRuns(Request["WorkerSeat", None]):
-    """Cancel runs."""
+    """Cancel one run, or all runs of clients that are gone."""
 
     which: str | GoneClients
 
@@ -52,7 +52,7 @@ class CancelRuns(Request["WorkerSeat", None]):
 
 @dataclass(frozen=True, slots=True)
 class AskHeartbeat(Request["WorkerSeat", Heartbeat]):
-    """Return its state."""
+    """Return the worker's state."""
 
     term: int | None
 

@@ -37,7 +37,7 @@ def spawn_helper(role: str, slots: int) -> StartedProcess:
 def main() -> None:
     """Serve the worker that started this process.
 
-    If the worker ends, end at once, since unfinished work is then useless.
+    If the worker ends, end at once, because unfinished work is then useless.
     """
     end, (slots, role) = begin()
     harden()

@@ -97,11 +97,11 @@ class RayWorker:
         return await self._hosted(self._host.run(run, packed_work, constraints, *blobs))
 
     async def cancel(self, which: str | GoneClients) -> None:
-        """Cancel runs."""
+        """Cancel one run, or all runs of clients that are gone."""
         self._loop.call_soon_threadsafe(self._host.cancel, which)
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return its state."""
+        """Return the worker's state."""
         return await self._hosted(self._host.heartbeat(term))
 
     async def end(self) -> None:

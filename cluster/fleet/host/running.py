@@ -141,7 +141,7 @@ class Keeper:
 
 
 def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
-    """Call ``last_act`` and exit once Ray has ended, since the event loop may hang in Ray for a minute."""
+    """When Ray has ended, call ``last_act`` and exit, because the event loop may hang in Ray for a minute."""
 
     def watch() -> None:
         while not (reason := lost()):

@@ -76,7 +76,9 @@ async def _reach(address: str | None, slots: int | None, dlas: int) -> Ground:
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
-"""A private Ray keeps its workers, since no other program could use their devices. No machine joins a private Ray."""
+"""A private Ray keeps idle workers, because no other program could use their devices. A job waits only briefly for a
+GPU, because no machine joins a private Ray.
+"""
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:

@@ -58,7 +58,7 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return the batches' later demands to report to the supervisor."""
+        """Return the demands of batches' waiting jobs, which are reported to the supervisor."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
@@ -115,10 +115,10 @@ def unrecoverable(grants: Grants) -> FleetUnavailable | None:
 
 
 def with_pyav(demand: Demand) -> Demand:
-    """Return a demand for workers with this program's PyAV version, since other versions may produce other bytes."""
+    """Return a demand for workers with this program's PyAV version; other versions may produce other bytes."""
     return replace(demand, pyav=PYAV)
 
 
 def _at_least(demand: Demand, tasks: int) -> Demand:
-    """Return a demand for at least ``tasks`` slots, since audio tracks and retries need slots too."""
+    """Return a demand for at least ``tasks`` slots; audio tracks and retries need slots too."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (tasks - len(demand.segments)))

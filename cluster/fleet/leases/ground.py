@@ -18,7 +18,7 @@ class Ground:
 
     supervisor: SupervisorClient  # the pool opens and closes the supervisor
     eager: int = 0  # how many slots get permanent workers immediately; if 0, workers start with the first job
-    is_alone: bool = False  # no other client has workers on these machines
+    is_alone: bool = False  # whether no other client has workers on these machines
     late: LateRay | None = None  # a private Ray that starts with the first long job; None if Ray already runs
     notes: Callable[[], tuple[str, ...]] = tuple  # returns lines for every job's report
     killed_for_memory: Callable[[], bool] = bool  # returns whether the OOM killer explains a worker's death

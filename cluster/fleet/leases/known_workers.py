@@ -38,7 +38,7 @@ _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the wo
 
 
 class KnownWorkers:
-    """Workers by name; ``Ground`` documents ``killed_for_memory``.
+    """A client's records of workers, by name; ``Ground`` documents ``killed_for_memory``.
 
     A new process never gets the name of an earlier one.
     """

@@ -33,8 +33,9 @@ ANSWER_S = 15.0
 RENEW_S = 1.0
 """How long the supervisor may wait before it answers a report while nothing changes."""
 COALESCE_S = 0.005
-"""How long changes are collected before a report, multiplied by the number of reported jobs, since long reports cost
-more to read."""
+"""How long changes are collected before a report, multiplied by the number of reported jobs, because long reports cost
+more to read.
+"""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
@@ -100,7 +101,7 @@ class LeaseClient:
         self.files_address = self.supervisor.files_address(str(self._name))
 
     async def depart(self) -> None:
-        """Tell the supervisor, which would otherwise wait for an overdue report, that this client leaves."""
+        """Tell the supervisor that this client leaves; otherwise it would wait for an overdue report."""
         with suppress(Exception):
             await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
 

@@ -28,7 +28,7 @@ from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTi
 ResultT = TypeVar("ResultT")
 
 WARM_UP = "warm-up"
-"""The name of the job for which an eager pool requests its first workers."""
+"""The name of the job for which a pool requests its permanent workers (``Ground.eager``)."""
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
@@ -114,7 +114,7 @@ class LeasedPool(Pool):
         return self._client
 
     async def start(self) -> None:
-        """Connect to the supervisor; an eager pool also waits for its first worker."""
+        """Connect to the supervisor; a pool with permanent workers (``Ground.eager``) also waits for the first."""
         if self._closing is not None:
             raise FleetUnavailable("the pool is closed", "Open a new fleet.")
         if self._opening is None:
@@ -174,7 +174,7 @@ class LeasedPool(Pool):
             raise
 
     async def _first_grants(self, client: LeaseClient) -> None:
-        """Wait for the first grants; in an eager pool, for the first worker."""
+        """Wait for the first grants or, if the pool has permanent workers (``Ground.eager``), for the first worker."""
         eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
@@ -237,7 +237,7 @@ class LeasedPool(Pool):
                 self._fail(task, NodeEnded(message, AFTER_A_DEATH), worker)
 
     async def _queue_shipping(self, pending: PendingWork) -> None:
-        """Queue work once workers can read this machine's files; until then the work has no slot and no deadline."""
+        """Queue work when workers can read this machine's files; until then the work has no slot and no deadline."""
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
         reader = self._reader = self._reader or SharedCall(
@@ -346,7 +346,7 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # also confirms the outcome; other work in the worker is lost
+                handle.end()  # ends the worker, which confirms the outcome and loses the other work there
                 self._lose(worker, outcome.error.message, broken=True)
                 return
         except Exception as error:  # noqa: BLE001 - ``classify`` handles every error of Ray

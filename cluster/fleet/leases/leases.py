@@ -1,6 +1,6 @@
 """One client's assignment of work to workers: a state machine without Ray, clock or I/O.
 
-The supervisor grants each job slots of workers. The work of each job waits in a queue; the next piece goes to the least
+The supervisor grants each job slots of workers. The work of each job waits in a queue; the next task goes to the least
 loaded worker that its constraints allow. Work on a revoked slot finishes there.
 """
 
@@ -111,7 +111,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def relaxed(self, task: int) -> list[Effect]:
-        """Let any worker run ``task``, since no worker of the requested kind has appeared."""
+        """Let any worker run ``task``, because no worker of the requested kind has appeared."""
         if task not in self._work:
             return []
         work = self._work[task]
@@ -154,7 +154,7 @@ class Leases:
         return effects
 
     def granted(self, grants: Grants) -> list[Effect]:
-        """Apply new grants."""
+        """Write off dead workers, give each job its newly granted slots, and return the effects."""
         effects: list[Effect] = []
         for worker in sorted(grants.dead):
             effects += self.died(worker, "the supervisor found it dead")

@@ -54,7 +54,7 @@ def place(
 
 
 def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
-    # lanes by option and number of sessions, which equal jobs share
+    # Equal jobs share lanes, by option and number of sessions.
     known: dict[Options, dict[tuple[int, int], Lane]] = {}
     for claim in claims:
         job, lanes = claim.demand.job, known.setdefault(claim.options, {}) if claim.given else {}
@@ -135,7 +135,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job could not be placed: for each device, why it cannot use the first encoder kind."""
+        """Yield why a job could not be placed; for each device, why it cannot use the preferred encoder kind."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:

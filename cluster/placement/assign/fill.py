@@ -26,7 +26,7 @@ class Claim:
     limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
-    share: float = 0.0  # of the fleet's engines
+    share: float = 0.0  # the largest part that the sessions use of the fleet's engines of one kind
 
     @property
     def first(self) -> PlacementOption:
@@ -144,7 +144,7 @@ class Fill:
         return []
 
     def _has_room(self, claim: Claim) -> bool:
-        """Return whether a claim's only session may fit elsewhere, once the session has released its resources."""
+        """Return whether a claim's only session may fit elsewhere after the session has released its resources."""
         if claim.options.queue.next_fit() is not None:
             return True
         held = claim.first

@@ -18,7 +18,7 @@ _IDLE = {engine.name: 0.0 for engine in MEDIA_ENGINES}
 
 @dataclass(slots=True)
 class _Caps:
-    """The cap on encoder sessions of a device, one GPU's slices or a machine.
+    """The cap on encoder sessions of a device, of one GPU's slices together, or of a machine.
 
     ``refusal`` says that the cap is reached.
     """
@@ -34,7 +34,7 @@ class Host:
 
     node: Node
     index: int
-    processor: str  # its processor's name
+    processor: str  # the name of the node's processor
     cores: float | None  # cores that sessions may use
     memory_bytes: int | None  # memory that sessions may use
     has_gpu: bool
@@ -47,7 +47,7 @@ class Host:
     def room_for(self, session_bytes: int) -> int | None:
         """Return how many more sessions of this size fit into the memory; None if any number fits.
 
-        A single session may use the reserve too.
+        A single session may also use the memory that is normally kept free.
         """
         if self.memory_bytes is None or not session_bytes:
             return None
@@ -55,7 +55,7 @@ class Host:
         return room or int(not self.memory_used and not self.is_too_small_for(session_bytes))
 
     def is_too_small_for(self, session_bytes: int) -> bool:
-        """Return whether no session of this size fits any more."""
+        """Return whether a session of this size needs more memory than the node has."""
         return self.node.memory_bytes is not None and session_bytes > self.node.memory_bytes
 
 

@@ -60,7 +60,7 @@ def no_dla_for(demand: Demand, inventory: Inventory) -> str:
 
 @dataclass(slots=True)
 class _Claim:
-    """A job, and the sessions that it has received so far. DLAs are given by index."""
+    """A job, and the sessions that it has received so far. DLAs are numbers: their indices in the list of all DLAs."""
 
     demand: Demand
     asked: list[int]  # the DLAs that the job requests

@@ -16,7 +16,7 @@ _BESIDE_GPU = 1 << 30  # larger than any number of sessions
 _EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
-"""The best option of a host (step of gain, load, open GPU sessions, position), and the number of the host's changes."""
+"""A host's best option, as (step of gain, load, open GPU sessions, position), and then the host's ``changes``."""
 
 
 class PlacementOption(NamedTuple):
@@ -50,7 +50,7 @@ class OptionQueue:
         self._ledger = ledger
         self._gains: dict[tuple[float, ...], tuple[int, float]] = {}
         self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
-        self._options = [options[index] for index in self._indices]  # by position
+        self._options = [options[index] for index in self._indices]  # the options in the order of their positions
         self._at: dict[int, list[int]] = {}  # the positions of each host's options; equal recipes are adjacent
         for position in sorted(range(len(options)), key=lambda position: id(self._options[position].recipe)):
             self._at.setdefault(self._options[position].site.host.index, []).append(position)

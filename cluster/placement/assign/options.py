@@ -45,7 +45,7 @@ class Options:
         self.has_software = any(recipe.route.is_software for recipe in self.open_recipes)
 
     def by_speed(self) -> Iterator[PlacementOption]:
-        """Yield the options: nodes of last resort come last, then the fastest first, then in the inventory's order."""
+        """Yield the options, fastest first; equals keep the inventory's order, and nodes of last resort come last."""
         return merge(*self._runs(), key=lambda option: (option.rank, -option.recipe.fps, option.site.order))
 
     @cached_property
@@ -109,7 +109,7 @@ class Catalogue:
             members = classes.get(key) or classes.setdefault(key, SiteClass(refusal, rank))
             members.sites.append(site)
         self._classes = list(classes.values())
-        # One device for each kind of NVENC, whatever its state.
+        # These are one device for each kind of NVENC, whatever the device's state.
         samples = {key[0]: members.sites[0] for key, members in classes.items()}
         self._encoding = [site for site in samples.values() if site.device.engines.get(Engine.NVENC, 0) > 0]
         found = {nvenc_kind(site.device) for site in self._encoding}

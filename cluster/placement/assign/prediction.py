@@ -11,7 +11,7 @@ from ..model.placement import Lane, Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSchedule:
-    """The segments of one lane."""
+    """The segments that one lane runs, and when the lane is done."""
 
     lane: Lane
     segments: tuple[int, ...]  # the indices of the lane's segments in ``Demand.segments``
@@ -62,7 +62,7 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
 
 
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
-    """Return a heap for each speed, with the times when sessions become free, and the indices of the lanes."""
+    """Return a heap for each speed; an entry is the time when a session becomes free, and the index of its lane."""
     times, opened = hardware.sessions, dict[str, int]()
     free: dict[float, list[tuple[float, int]]] = {}
     for index, lane in enumerate(lanes):

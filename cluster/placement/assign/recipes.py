@@ -55,7 +55,7 @@ class Recipe:
     kinds: Kinds
     fps: float  # the session's speed on an otherwise idle host
     engines: tuple[SessionLoad, ...] = ()
-    cores: float = 0.0  # threads
+    cores: float = 0.0  # hardware threads of the host
     encoder_sessions: int = 0
     device_bytes: int = 0
     host_bytes: int = 0

@@ -41,7 +41,7 @@ def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCa
 
 
 def record_open(caps: KnownCaps, working: Mapping[str, int]) -> KnownCaps:
-    """Return the caps that are still right: those that the number of working sessions does not exceed."""
+    """Return the caps except those that are disproved: more sessions work now than were open at the refusal."""
     return {name: cap for name, cap in caps.items() if cap.refused_at >= working.get(name, 0)}
 
 

@@ -50,7 +50,7 @@ class Rendition:
     software: str  # the software encoder that could encode the track (libx264 ...); "" for none
     preset: str = ""
     threads: int = USUAL_THREADS  # threads of one session of that software encoder; more threads take more memory
-    kind: EncoderKind | None = None  # set once the track has begun: then only workers with this encoder kind may help
+    kind: EncoderKind | None = None  # set when the track has begun: then only workers with this encoder kind may help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Demand:
     has_filters: bool = False  # whether frames are filtered between decoder and encoder
     filter_bytes: int = 0  # memory that filters keep for each segment, besides the pictures
     frames_total: int = 0  # frames of the whole job, including finished frames; 0 if unknown
-    priority: int = 0  # higher goes first
+    priority: int = 0  # work of a higher priority goes first
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # the most segments that run at a time
     pyav: str = ""  # the version of PyAV that the job's workers need; "" for any
@@ -97,12 +97,12 @@ class Demand:
 
     @property
     def longest_frames(self) -> int:
-        """The length of the longest segment, up to the length beyond which memory does not grow."""
+        """The frames of the longest segment, at most ``PLAIN_FRAMES``: longer segments take no more memory."""
         return min(max(self.segments, default=PLAIN_FRAMES), PLAIN_FRAMES)
 
     @property
     def about_frames(self) -> int:
-        """The length of the whole job, rounded down to a power of two; jobs of similar length are placed alike."""
+        """The frames of the whole job, rounded down to a power of two; jobs of similar length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0
 
 

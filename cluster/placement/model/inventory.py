@@ -13,7 +13,7 @@ from ...worker_names import NodeId, StationId
 class DeviceState(Enum):
     """Whether a device takes new work."""
 
-    OPEN = "open"  #: takes work
+    OPEN = "open"  #: the device takes new work
     CORDONED = "cordoned"  #: a user wants no new work on the device; running work continues
     DRAINING = "draining"  #: the node is leaving; running work may finish
     QUARANTINED = "quarantined"  #: the device failed, and has not passed a probe since
@@ -21,7 +21,7 @@ class DeviceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device of any kind."""
+    """A device of any kind."""
 
     # unique: a GPU's UUID if it is stable, otherwise node and PCI bus id; a processor's ``<node>/cpu``; a DLA's station
     device: str
@@ -40,7 +40,7 @@ class Device:
     share: float = 1.0
     share_unknown: str = ""  # why ``share`` is unknown; "" if it is known
     busy: dict[Engine, float] = field(default_factory=dict)  # use by other programs, 0 to 1, at the last poll
-    encoder_sessions_others: int = 0  # held by other programs
+    encoder_sessions_others: int = 0  # encoder sessions that other programs hold
     # The driver's limit for all sessions together, set for an unlicensed vGPU; None if there is no limit.
     fps_max: float | None = None
     state: DeviceState = DeviceState.OPEN
@@ -48,7 +48,7 @@ class Device:
     no_kernels: str = ""  # why the device itself cannot scale and convert pictures; "" if it can, as far as known
     untried: str = ""  # why no codec could be tried on the device; "" if a codec could be tried
     compatibility: Grade = Grade.UNKNOWN  # the worst verdict about the CUDA driver and the software that uses it
-    hosts_vgpus: bool = False  # the device hosts vGPUs: its engines belong to the guests, so it is not counted
+    hosts_vgpus: bool = False  # the device hosts vGPUs: its engines belong to the guests, so the device is not counted
 
     def engine_count(self, engine: Engine) -> float:
         """Return how many engines of this kind the device has; a fraction for a device that shares an engine."""
@@ -71,7 +71,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine."""
+    """One machine with its devices."""
 
     node: NodeId
     name: str
@@ -135,7 +135,7 @@ def processor_of(node: NodeId, name: str, cores: int, memory_bytes: int | None =
 
 
 def dlas_of(node: NodeId, count: int) -> tuple[Device, ...]:
-    """Return a node's DLAs, ``count`` of them, named after the stations of their workers."""
+    """Return ``count`` DLAs of a node, named after the stations of their workers."""
     kind, stations = DeviceKind.DLA, (StationId.of(node, DeviceKind.DLA, number) for number in range(count))
     return tuple(
         Device(device=each, node=node, kind=kind, name=f"DLA {each.number}", engines={Engine.DLA: 1})

@@ -15,12 +15,12 @@ class Lane(NamedTuple):
     node: NodeId
     device: str
     route: Route
-    sessions: int  # segments at a time
+    sessions: int  # how many segments run at a time
     fps: float  # source frames a second of all sessions together; 0 if unknown, as for a network
-    cores: float  # of the host's processor
+    cores: float  # cores of the host's processor that the sessions use
     memory_bytes: int  # device memory, without a process's context; host memory on the route ``cpu``
     kinds: tuple[EncoderKind, ...]
-    reason: str  # a sentence
+    reason: str  # why the job runs here, as a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Refusal:
 
     job: str
     reason: str
-    devices: tuple[str, ...] = ()  # in the inventory's order
-    is_too_large: bool = False  # no capable host has enough memory for one segment, even when idle
+    devices: tuple[str, ...] = ()  # the devices, in the inventory's order
+    is_too_large: bool = False  # whether no capable host has enough memory for one segment, even when idle
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ Part = Annotated[float, Field(gt=0, le=1)]
 class PreemptibleUse(StrEnum):
     """Whether work may run on nodes that may be taken away at any moment."""
 
-    FREELY = "freely"  #: like any other node
-    LAST = "last"  #: after all other nodes
+    FREELY = "freely"  #: work runs there as on any other node
+    LAST = "last"  #: work runs there only if no other node has room
     NEVER = "never"
 
 
@@ -39,9 +39,9 @@ class Policy(BaseModel):
     # A vGPU's share of the GPU's engines. If 0, the host's report determines the share or, if the host is not in the
     # cluster, the vGPU's type.
     vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    engines: frozenset[Engine] = ALL_ENGINES  # that may be used
+    engines: frozenset[Engine] = ALL_ENGINES  # the engines that may be used
     preemptible: PreemptibleUse = PreemptibleUse.LAST
-    sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # in software
+    sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # software sessions for each core
     cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # cores left free on every node
     feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for each session that a GPU decodes and encodes
     sessions_per_device: Annotated[int, Field(ge=1)] = 64  # the most sessions on one GPU or slice

@@ -8,7 +8,7 @@ from .inventory import Inventory
 from .placement import Placement
 
 Place = Callable[[Sequence[Demand], Inventory], Placement]
-"""Returns where demands go."""
+"""Returns the placement of demands on an inventory; the rates and the policy are fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class PlacementPreview:
     gpu_refusal: str = ""  # why no GPU would take part; "" if a GPU would, or the reason is unknown
     takes_gpu: bool = False
     unknown: str = ""  # why the placement is unknown
-    is_probing: bool = False  # whether the placement will be known once all GPUs are probed
+    is_probing: bool = False  # whether the placement will be known when all GPUs have been probed
 
 
 def preview_of(

@@ -114,7 +114,7 @@ def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]
 
 
 def main() -> None:
-    """Run the probe that the parent process sends, with the arguments that follow."""
+    """Run the probe that the parent process sends, and send each of its values back."""
     end = PlainEnd(begin()[0])
     try:
         probe, arguments = end.receive()
@@ -131,7 +131,7 @@ _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 
 RunChild: TypeAlias = Callable[..., ChildOutcome]
-"""``run_in_child``, or a substitute for it."""
+"""Has the signature of ``run_in_child``, for which tests pass a substitute."""
 
 
 @dataclass(frozen=True, slots=True)

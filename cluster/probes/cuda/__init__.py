@@ -1,1 +1,1 @@
-"""CUDA's driver, runtime and compatibility."""
+"""CUDA on this machine: the driver, the runtime, and whether they fit together."""

@@ -1,4 +1,4 @@
-"""Queries the CUDA driver in a child process, since initialising the driver may hang, crash or call exit().
+"""Queries the CUDA driver in a child process, because initialising the driver may hang, crash or call exit().
 
 ctypes calls libcuda directly, so the driver can be judged with any version of ``cuda.bindings``, or none. Each answer
 is yielded at once, so that a crash loses no earlier answers.
@@ -200,7 +200,7 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why NVRTC compiled no kernel, from its return code; None if this NVRTC cannot produce machine code."""
+    """Return why NVRTC compiled no kernel; ``code`` is its return code, or None if it cannot produce machine code."""
     said = "produced no machine code" if code is None else f"returned {code}"
     return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 

@@ -1,8 +1,8 @@
-"""Chooses the user-mode driver that workers load: that of the system, or that of a compat package.
+"""Chooses the user-mode driver that workers load: the system's, or one from a CUDA compatibility package.
 
-A compat package must first pass a trial. The rules are those of CUDA Compatibility. A package is needed only if the
-driver is older than a runtime (3.3.1). All processes share the newest package that fits; without a usable package, they
-use the system's driver (3.4).
+The rules and section numbers come from NVIDIA's "CUDA Compatibility". A package must first pass a trial. It is
+needed only if the driver is older than a runtime (3.3.1). All processes share the newest package that fits; without a
+usable package, they use the system's driver (3.4).
 """
 
 import os
@@ -49,7 +49,7 @@ NOT_FOR_GEFORCE: Final = "compat packages do not support GeForce"
 class Candidate(NamedTuple):
     """A driver to try."""
 
-    search_path: str  # LD_LIBRARY_PATH
+    search_path: str  # the LD_LIBRARY_PATH with which the driver is loaded
     folder: str  # the folder of the compat package to load; "" if the path only leaves out a broken package
     why: str
 

@@ -53,7 +53,7 @@ def probe_cuda(
 
 
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
-    """Return which CUDA driver processes on this machine should load: the system's, or that of a compat package.
+    """Return which CUDA driver processes on this machine should load: the system's, or one from a compat package.
 
     A compat package that fits is tried in a child process for up to ``limit_s``. If no package fits, no driver is
     loaded.

@@ -1,7 +1,7 @@
 """Judges PyNvVideoCodec by the package's requirements, and by the result of an import in a child process.
 
 The import loads libnvidia-encode.so.1, whose newest NVENC interface decides which of the package's two builds is used.
-So a host that only decodes needs this library too.
+Therefore a host that only decodes also needs this library.
 """
 
 import importlib
@@ -38,10 +38,10 @@ class PyNvVideoCodecReport:
     picked: Maybe[str]  # the build that the import chose, or why the import failed
     cuda_version: Maybe[str]  # the package's ``__cuda_version__``
     sdk_version: Maybe[str]  # the package's ``__video_codec_sdk_version__``
-    runtime_version: Maybe[str]  # the bundled CUDA runtime ("12.3.101")
-    python_version: str  # "3.11"
+    runtime_version: Maybe[str]  # the version of the bundled CUDA runtime, such as "12.3.101"
+    python_version: str  # such as "3.11"
     glibc_version: Maybe[str]  # the version of glibc ("2.36"); absent with another C library
-    machine: str  # "x86_64"
+    machine: str  # the machine's architecture, such as "x86_64"
     took_s: float = 0.0
 
 

@@ -45,7 +45,7 @@ LINKS: Final = {
 class ForwardNote:
     """The note in a libcuda about forward compatibility."""
 
-    cuda_version: str  # "13.1"
+    cuda_version: str  # the CUDA version of the libcuda, such as "13.1"
     # accepted branches of the kernel driver; () if the note lists no branches, as on Orin
     drivers: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()  # kinds of device; NVIDIA does not document the numbers
@@ -74,7 +74,7 @@ class RuntimeInUse:
     """A CUDA runtime or binding that this Python installation uses."""
 
     name: str
-    cuda_version: str  # "13.4"
+    cuda_version: str  # its CUDA version, such as "13.4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class CudaDevice:
     uuid: Maybe[str]  # the device's UUID without a "GPU-" or "MIG-" prefix
     pci_bus_id: Maybe[str]
     name: str
-    compute_capability: Maybe[str]  # "9.0"
+    compute_capability: Maybe[str]  # the compute capability, such as "9.0"
     is_integrated: Maybe[bool]
     attributes: dict[str, Maybe[int]]  # values of ``ask.ATTRIBUTES`` by name ("host_register_supported")
     context_code: Maybe[int] = NOT_ASKED  # the return code of retaining the device's primary context; 0 is success
@@ -110,7 +110,7 @@ class CudaReport:
     nvenc_api: Maybe[str] = NOT_ASKED  # the driver's newest NVENC interface ("13.0")
     runtimes: tuple[RuntimeInUse, ...] = ()
     nvrtc: Maybe[str] = NOT_ASKED  # the version of NVRTC, which compiles kernels
-    visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
+    visible_devices: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it is not set
     is_tegra: bool = False
     ended: str = ""  # how the child process ended; "" if it finished
     has_crashed: bool = False  # whether cuInit crashed; a timeout or an out-of-memory kill does not count
@@ -149,7 +149,7 @@ def deployment(
     here = _resolved(str(Path(library.path).parent))
     if here in [_resolved(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]:
         modules = environ.get("LOADEDMODULES", "").split(":")
-        # set by a module, for example ``module load cuda/13.0``
+        # ``module load cuda/13.0``, for example, adds its module to LOADEDMODULES.
         has_module = any("cuda" in module.lower() for module in modules)
         return Deployment.MODULES if has_module else Deployment.SEARCH_PATH
     return Deployment.LINKER if here in {_resolved(folder) for folder in linker_folders} else Deployment.RUN_PATH

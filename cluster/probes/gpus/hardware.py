@@ -16,7 +16,7 @@ from ..report.tables import read_tables
 
 MIB = 1 << 20
 _MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
-# The distance between the first invented ids of time-shared types and of types on GPU instances.
+# The invented ids of types on GPU instances begin this far after the ids of time-shared types.
 _TIME_SHARED_MOST = 50
 
 
@@ -44,7 +44,7 @@ class DecoderRates(_Frozen):
 class MigProfileFacts(_Frozen):
     """Facts about one instance of a MIG profile."""
 
-    engines: tuple[int, int, int, int]  # NVDEC, NVENC, NVJPG, OFA
+    engines: tuple[int, int, int, int]  # the numbers of NVDEC, NVENC, NVJPG and OFA
     memory_mib: int
     most: int  # how many instances fit on the GPU
 
@@ -57,8 +57,8 @@ class MigProfileFacts(_Frozen):
 class Architecture(_Frozen):
     """The generations of an architecture's engines."""
 
-    nvdec: str  # "" for none
-    nvenc: str  # "" for none
+    nvdec: str  # the generation of NVDEC; "" if there is no NVDEC
+    nvenc: str  # the generation of NVENC; "" if there is no NVENC
     nvml: str  # the name of the architecture in NVML
     compute_capability: str
 
@@ -70,7 +70,7 @@ class VgpuTypeEntry(_Frozen):
     name: str
     framebuffer_mib: int
     most: int  # how many vGPUs of this type can run at the same time
-    mig_profile: str = ""  # "" outside MIG mode
+    mig_profile: str = ""  # the MIG profile of the vGPU; "" outside MIG mode
 
     @property
     def series(self) -> str:
@@ -138,14 +138,14 @@ class MeasuredRates(_Frozen):
     direction: Direction
     width: int
     height: int
-    curve: tuple[tuple[int, float], ...]  # (number of sessions, frames a second of all sessions together)
+    curve: tuple[tuple[int, float], ...]  # points: (number of sessions, frames a second of all sessions together)
     source: str
 
 
 class Sessions(_Frozen):
     """How sessions share engines, how long a session takes to open, and the documented limits on sessions."""
 
-    decoding: tuple[tuple[float, float], ...]  # (sessions on an engine, fraction of the documented speed)
+    decoding: tuple[tuple[float, float], ...]  # points: (sessions on an engine, fraction of the documented speed)
     encoding: tuple[tuple[float, float], ...]
     start_s: float  # how long a session takes to open
     first_start_s: float
@@ -177,7 +177,7 @@ class SoftwareRates(_Frozen):
 class EncoderMemory(_Frozen):
     """The memory of a software encoder."""
 
-    mib: int  # without pictures
+    mib: int  # the memory in MiB, without pictures
     first_pictures: int  # how many pictures the encoder holds from the start
     # The most pictures that the encoder holds, with presets 1 to 7.
     pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]
@@ -198,7 +198,7 @@ class HostMemory(_Frozen):
 
 
 class Hardware(_Frozen):
-    """All tables."""
+    """All tables in ``configs/hardware.toml``."""
 
     schema_version: int = Field(alias="schema")
     sources: dict[str, str]
@@ -306,7 +306,7 @@ def _begins(name: str, spelt: str) -> bool:
 
 @cache
 def load_hardware() -> Hardware:
-    """Return the package's tables."""
+    """Return the tables in ``configs/hardware.toml``."""
     document = read_tables("hardware.toml")
     capabilities = {
         name: {

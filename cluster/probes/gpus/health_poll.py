@@ -87,11 +87,11 @@ class HealthPoll:
 
 
 class _Polled:
-    """A polled device, with the samples with which the next poll compares."""
+    """A polled device, with the samples that the next poll needs for comparison."""
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
-        self.name = str(index)  # identifies its events
+        self.name = str(index)  # the name under which the watch reports the device's events
         self.handle: Maybe[Any] = _NOT_ASKED
         self._nvml = nvml
         self._virtualization: Maybe[str] = _NOT_ASKED
@@ -199,7 +199,7 @@ def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down. Newer drivers may lack the older of the function's two names."""
+    """Return why clocks are held down. NVML has two functions for this, and newer drivers may lack the older one."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
         if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:

@@ -1,6 +1,6 @@
 """A device's current state. ``health_poll.py`` reads it every 10 s, and the supervisor acts on it.
 
-Percentages are those of the driver; ``vgpu/hosted.py`` explains them for vGPUs.
+The driver reports the percentages; ``vgpu/hosted.py`` explains them for vGPUs.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class DeviceHealth:
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
     encoder_sessions: Maybe[int]
-    ours: Maybe[OwnUse]  # by codecfleet
+    ours: Maybe[OwnUse]  # the use by codecfleet's processes
     licence: "Maybe[Licence]"
     accounting: Maybe[bool]
     scheduler: Maybe[str]  # how a vGPU host divides the GPU among ``vgpus``

@@ -17,8 +17,8 @@ class NvmlAnswers:
     """NVML's answers about a machine and its vGPUs."""
 
     nvml: Maybe[NvmlReport]
-    vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)  # by the GPU's UUID
-    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)  # likewise
+    vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)  # reports by the GPU's UUID
+    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)  # reports by the vGPU's UUID
     problems: tuple[str, ...] = ()
 
 

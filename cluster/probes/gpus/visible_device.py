@@ -22,7 +22,7 @@ CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class TakenDevice:
-    """The device of a process."""
+    """The device that a process may use."""
 
     identity: str  # the device's name on the machine; "" without a device
     trouble: str = ""  # why the process cannot see the device; "" if it can see the device

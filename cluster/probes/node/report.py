@@ -42,7 +42,7 @@ class HostReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTrials:
-    """The results of one device's engines."""
+    """The results of the trials on one device."""
 
     device: str  #: the UUID of the device; without a UUID, CUDA's number
     kind: str  #: devices of one kind share the trials of one device; the others try only one frame each
@@ -66,7 +66,7 @@ class ProbeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """One machine."""
+    """The report on one machine."""
 
     schema: int = SCHEMA_VERSION
     host: HostReport
@@ -81,7 +81,7 @@ class NodeReport:
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
     simulated: str  #: the fleet file of a simulated machine; "" for a real machine
-    taken_at: str  #: UTC, ISO 8601
+    taken_at: str  #: when the report was made, in UTC and ISO 8601
     took_s: float
     driver_choice: DriverChoice = NO_CHOICE
 
@@ -108,7 +108,7 @@ class NodeReport:
 
     @property
     def trials_by_device(self) -> dict[str, DeviceTrials]:
-        """The trials by ``DeviceTrials.device``."""
+        """The trials of each device, by ``DeviceTrials.device``."""
         return {each.device: each for each in self.devices}
 
 

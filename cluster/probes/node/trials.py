@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a trial of the kind for one device, as failed if the device's ``own`` trial of the same engine failed."""
+    """Return a kind's trial as it counts for one device: failed if the device's ``own`` trial of that engine failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

@@ -33,7 +33,7 @@ class ReturnCode:
 
 @cache
 def return_codes() -> dict[int, ReturnCode]:
-    """Return the known return codes."""
+    """Return the return codes in ``nvml.toml``, by number."""
     return {int(code): ReturnCode(**row) for code, row in read_tables("nvml.toml")["codes"].items()}
 
 

@@ -1,8 +1,8 @@
 """Facts about a GPU that are only displayed, as listed in ``configs/nvml.toml``.
 
 Every device query in 3.3.2 of the vGPU Management SDK guide is in that file or in ``use.py``. Some functions have new
-names in newer drivers (throttle and event reasons, temperature); both names are tried, since a driver may lack either
-name.
+names in newer drivers (throttle and event reasons, temperature). Both names are tried, because a driver may lack either
+of them.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def _reader(how: str, item: int | None) -> Callable[[Any], FactValue]:
 
 
 def read_structure(name: str, found: Any) -> dict[str, FactValue]:
-    """Read an NVML structure with the table of the same name."""
+    """Read an NVML structure by means of the table of the same name."""
     rows = read_tables("nvml.toml")["structures"][name]
     return {key: _reader(how, None)(getattr(found, member)) for key, (member, how) in rows.items()}
 

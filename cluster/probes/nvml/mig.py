@@ -21,7 +21,7 @@ SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, except ``gpm_percent``; ``profiles`` are those of the GPU. Never raises."""
+    """Query how a GPU is partitioned, except ``gpm_percent``; ``profiles`` are the GPU's profiles. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
@@ -45,7 +45,7 @@ def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
 
 
 def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]:
-    """Return the engines of the whole GPU, which are those of its largest profile; () if there are no profiles.
+    """Return the engines of the whole GPU, which its largest profile has; () if there are no profiles.
 
     The largest profile has the most memory or, if memory is equal, the most engines.
     """

@@ -15,7 +15,7 @@ class Route(Enum):
     _value_: str
     decoder: Engine
     encoder: Engine
-    why: str  # a lane's reason; {} are replaced by the decoded codec and the encoders, or by the DLA's number
+    why: str  # the text of a lane's reason; each {} is replaced by a codec or encoder, or by the DLA's number
 
     GPU = (
         *("gpu", Engine.NVDEC, Engine.NVENC),

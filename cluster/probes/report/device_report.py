@@ -60,12 +60,12 @@ class DeviceUse:
     encoder_latency_us: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
-    gpm_percent: Maybe[dict[str, float]]  # by engine ("nvdec0")
+    gpm_percent: Maybe[dict[str, float]]  # the use of each engine by name, such as "nvdec0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A device's health."""
+    """The faults that a device and its driver report."""
 
     ecc_enabled: Maybe[bool]
     ecc_uncorrected: Maybe[int]  # errors since the driver was loaded
@@ -124,7 +124,7 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigReport:
-    """MIG on one GPU."""
+    """The MIG mode, slices and profiles of one GPU."""
 
     enabled: bool
     pending: bool  # whether MIG is on after the next reset

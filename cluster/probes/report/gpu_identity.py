@@ -19,8 +19,8 @@ _EVERYTHING_HIDDEN = ("", "NoDevFiles")
 class DevicePart:
     """A device's names."""
 
-    identity: str  # on its machine
-    visible: str  # in CUDA_VISIBLE_DEVICES
+    identity: str  # the device's name on its machine
+    visible: str  # the device's name in CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import Enum
 class Grade(Enum):
     """Whether a subject works."""
 
-    OK = "ok"  #: it works
+    OK = "ok"  #: the subject works
     LIMITED = "limited"  #: the subject works, with the limits that the verdict lists
     BROKEN = "broken"  #: the subject does not work until a user fixes it
     UNKNOWN = "unknown"  #: the probes could not find out whether the subject works
@@ -17,7 +17,7 @@ class Grade(Enum):
 class Stops(Enum):
     """The work on a GPU that a verdict rules out."""
 
-    NOTHING = "nothing"  #: none
+    NOTHING = "nothing"  #: the verdict rules out no work
     KERNELS = "kernels"  #: only kernels: the GPU cannot scale or convert pictures, but NVDEC and NVENC work
     CUDA = "CUDA"  #: all work, because every session needs a CUDA context
 

@@ -32,7 +32,7 @@ class DlaReport:
     """The machine's accelerators."""
 
     cudla_version: Maybe[int]
-    devices: tuple[DlaDevice, ...]  #: possibly none
+    devices: tuple[DlaDevice, ...]  #: empty if cuDLA finds no accelerator
 
 
 def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:

@@ -1,7 +1,7 @@
 """Reports which Tegra this machine is, if any, and what the Tegra can do (CUDA for Tegra).
 
 A Tegra is recognised by files of the kernel and of Jetson Linux. An integrated GPU is no proof, because a DGX Spark
-also has an integrated GPU. Not measured: no Tegra was available.
+also has an integrated GPU. This was not measured, because no Tegra was available.
 """
 
 import re
@@ -152,7 +152,7 @@ class CudaSaid:
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
-    free_bytes: Maybe[int] = _NOT_ASKED  #: from cudaMemGetInfo
+    free_bytes: Maybe[int] = _NOT_ASKED  #: the free memory that cudaMemGetInfo reports
     host_register_supported: bool | None = None
     concurrent_managed_access: bool = False
 

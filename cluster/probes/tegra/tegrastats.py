@@ -70,7 +70,7 @@ class Power:
     """One power rail."""
 
     now_mw: int
-    average_mw: int | None  #: None if not printed
+    average_mw: int | None  #: the average power; None if tegrastats does not print it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class TegraStats:
 
 
 Found: TypeAlias = dict[str, Any]
-"""Fields of ``TegraStats``."""
+"""Fields of ``TegraStats`` by name."""
 
 
 def parse_tegrastats(line: str) -> TegraStats:

@@ -1,4 +1,4 @@
-"""Reports a GPU as a virtual machine sees it (vGPU Management SDK guide, chapter 3). Not measured."""
+"""Reports a GPU as a virtual machine sees it (vGPU Management SDK guide, chapter 3). Documented, not measured."""
 
 from dataclasses import dataclass
 

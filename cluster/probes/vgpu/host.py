@@ -1,6 +1,6 @@
 """Reports a GPU that hosts vGPUs: the vGPU types, which types can be created now, and the running vGPUs.
 
-The source is the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
+The source is the vGPU Management SDK guide, chapter 2. It was not measured, because no vGPU host was available.
 """
 
 import ctypes
@@ -64,8 +64,8 @@ class Creation:
 class VgpuHostReport:
     """The vGPUs and vGPU types of one physical GPU."""
 
-    supported: tuple[int, ...]  # ids of types
-    creatable: Maybe[tuple[int, ...]]  # ids of vGPU types that can be created now
+    supported: tuple[int, ...]  # the ids of the vGPU types that the GPU supports
+    creatable: Maybe[tuple[int, ...]]  # the ids of the vGPU types that can be created now
     types: tuple[VgpuType, ...]
     # The answer of the guide's rule for each type, unless the driver's list overrides it; keys are type ids as text.
     why_creatable: dict[str, Creation]

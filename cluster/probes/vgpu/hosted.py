@@ -26,7 +26,7 @@ def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
 class VgpuHost:
     """A GPU that hosts vGPUs, as the driver describes it."""
 
-    node: str  # its machine's name
+    node: str  # the name of its machine
     scheduler: Maybe[str]  # one of "best effort", "equal share" and "fixed share"
     vgpus: tuple[VgpuLoad, ...]
 

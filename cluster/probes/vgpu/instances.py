@@ -43,8 +43,8 @@ _FROM_US: Final = 0  # the start time that requests all samples in the driver
 class HostSamples(NamedTuple):
     """Values that NVML reports for all vGPUs of a GPU in one call."""
 
-    use: Maybe[dict[int, VgpuUse]]  # by instance
-    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # by instance
+    use: Maybe[dict[int, VgpuUse]]  # the use of each vGPU, by instance
+    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # the processes of each vGPU, by instance
     metadata: Any  # the metadata of the GPU, as a structure of NVML
 
 
@@ -203,7 +203,7 @@ def _expiry(expiry: Any) -> Maybe[str]:
 
 
 def read_host_metadata(found: Any) -> NvmlValues:
-    """Read ``nvmlVgpuPgpuMetadata_t``."""
+    """Read the metadata of a host's GPU (``nvmlVgpuPgpuMetadata_t``)."""
     versions = found.hostSupportedVgpuRange
     return {
         **read_structure("host_metadata", found),

@@ -1,7 +1,8 @@
 """Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed vGPU.
 
 Sources: vGPU Management SDK guide, 2.4 and 3.3.3, and "Virtual GPU Client Licensing User Guide". An unlicensed vGPU is
-limited to 15 fps after 20 minutes, and to 3 fps after a day. A passed-through GPU loses no speed. Not measured.
+limited to 15 fps after 20 minutes, and to 3 fps after a day. A passed-through GPU loses no speed. These limits are
+documented, not measured.
 """
 
 from dataclasses import dataclass
@@ -31,12 +32,12 @@ class Licence:
     """A device's licence."""
 
     state: LicenceState
-    product: str  # "" without a licence
-    expires_utc: Maybe[str]  # "YYYY-MM-DD hh:mm:ss"
+    product: str  # the licensed product; "" without a licence
+    expires_utc: Maybe[str]  # when the licence ends, as "YYYY-MM-DD hh:mm:ss"
 
     @property
     def is_valid(self) -> bool:
-        """Whether the device runs at full speed."""
+        """Whether the licence lets the device run at full speed."""
         return self.state is LicenceState.LICENSED
 
     @property

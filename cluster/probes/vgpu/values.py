@@ -115,7 +115,7 @@ class LicensableFeature:
     is_licensed: bool
     is_enabled: bool
     licence_info: str
-    expires_utc: Maybe[str]  # "YYYY-MM-DD hh:mm:ss"
+    expires_utc: Maybe[str]  # when the licence ends, as "YYYY-MM-DD hh:mm:ss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,15 @@ class LicensableFeatures:
 class VgpuCompatibility:
     """The states of the virtual machine in which a vGPU can move to a GPU, and the limits on the move."""
 
-    states: tuple[str, ...]  # "cold", "hibernate", "sleep", "live"
-    limits: tuple[str, ...]  # "host driver", "guest driver", "GPU", "other"
+    states: tuple[str, ...]  # any of "cold", "hibernate", "sleep" and "live"
+    limits: tuple[str, ...]  # any of "host driver", "guest driver", "GPU" and "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuInstance:
     """A vGPU that runs on this host (guide 2.4)."""
 
-    instance: int  # NVML's handle
+    instance: int  # NVML's handle of the vGPU
     type_id: Maybe[int]
     vm_id: Maybe[VmId]
     uuid: Maybe[str]

@@ -52,7 +52,7 @@ def reread_environment() -> bool:
 def greet_cluster(address: str) -> bool:
     """Connect to a cluster's control service; return False if this Ray has no client for it.
 
-    Call this in a child process, since Ray prints its attempts and raises errors of many kinds.
+    Call this in a child process, because Ray prints its attempts and raises errors of many kinds.
     """
     if why_unknown({"_raylet.GcsClient": type}, "ray"):
         return False

@@ -96,7 +96,7 @@ def _wait_for_port(
     while True:
         try:
             return wait(directory, node_id, port_name, timeout_ms=_PORT_WAIT_MS, poll_interval_ms=_PORT_LOOK_MS)
-        except RuntimeError:  # not yet
+        except RuntimeError:  # the port is not known yet
             check()
 
 

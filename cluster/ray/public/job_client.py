@@ -46,7 +46,7 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
 
 async def tail_log(client: "JobSubmissionClient", job_id: str) -> AsyncIterator[str]:
     """Yield the output of a job until the job ends. Raises ConnectionError if the connection breaks."""
-    import aiohttp  # always installed, since Ray's client depends on aiohttp
+    import aiohttp  # always installed, because Ray's client depends on aiohttp
 
     try:
         async for text in client.tail_job_logs(job_id):

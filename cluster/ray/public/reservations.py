@@ -12,7 +12,7 @@ _NODE_LABEL: Final = "ray.io/node-id"
 
 
 def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
-    """Request a reservation on a node; the node's resources are reserved once the reservation's ``ready`` resolves."""
+    """Request a reservation on a node; the node's resources are reserved when the reservation's ``ready`` resolves."""
     from ray.util.placement_group import placement_group
 
     selectors = [{_NODE_LABEL: node}]

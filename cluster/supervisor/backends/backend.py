@@ -58,7 +58,7 @@ class ClusterBackend(ABC):
         """Wait, without a time limit, until Ray should start for a probe of the node."""
 
     def want_gpus(self) -> None:
-        """Allow probes of GPUs to start; called once a job may use GPUs."""
+        """Allow probes of GPUs to start; called when a job may use GPUs."""
 
     @abstractmethod
     async def look(self) -> tuple[RayNode, ...]:
@@ -70,7 +70,7 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Probe a node; if ``again``, without caches."""
+        """Return a node as its probes report it; if ``again``, use no cached results."""
 
     @abstractmethod
     async def reserve(self, order: Reserve) -> int:

@@ -47,7 +47,7 @@ class MachineBackend(ClusterBackend):
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[NodeId], KnownGpus] | None",
     ) -> None:
-        self.polls = False  # GPUs are polled by Ray's agents, once Ray is up
+        self.polls = False  # Ray's agents poll GPUs as soon as Ray is up
         self._node = node
         self._start_process = start_process
         self._start_ray = start_ray
@@ -85,7 +85,7 @@ class MachineBackend(ClusterBackend):
         return self._listed or NO_GPUS
 
     async def look(self) -> tuple[RayNode, ...]:
-        """Return this machine, with its GPUs once they are known.
+        """Return this machine, with its GPUs if they are known.
 
         Once Ray is up, Ray's view of the node is read too: Ray counts GPUs without NVML, and may have lost the node.
         """

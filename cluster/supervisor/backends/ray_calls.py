@@ -30,7 +30,7 @@ def library_path(search_path: str | None) -> dict[str, Any]:
 
 
 def _here(order: Start, device: str) -> str:
-    """Return a device's name on its machine."""
+    """Return a device's name without the prefix that names its node."""
     return device.removeprefix(f"{order.station.node}/")
 
 

@@ -74,7 +74,7 @@ class _Group:
     def __init__(self, kind: DeviceKind) -> None:
         self.kind = kind
         self.books: dict[StationId, StationBook] = {}  # stations with free slots, ready ones first
-        self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
+        self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # the stations of each device
 
     def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
         """Return the stations in order of use for a job with the slots ``held``; a station may occur twice."""
@@ -101,7 +101,7 @@ def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
 
 
 def _rank(book: StationBook) -> int:
-    """Return 0 for a ready worker, 1 for a starting worker, 2 for no worker."""
+    """Return 0 for a ready worker, 1 for a worker that is not ready, 2 for no worker."""
     return 2 if book.state is StationState.EMPTY else int(book.state is not StationState.READY)
 
 
@@ -111,14 +111,14 @@ def _order(device: str, held: _Held, book: StationBook) -> tuple[int, bool, int,
 
 
 class _Claims:
-    """Prevents that a device, or one of Ray's GPUs, is assigned twice."""
+    """Keeps a device, or one of Ray's GPUs, from being assigned twice."""
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places
-        self.devices: dict[StationId, str] = {}  # by station
-        self._units: dict[StationId, str] = {}  # by bundle
-        self._taken: set[str] = set()  # units
-        self._given: set[str] = set()  # devices
+        self.devices: dict[StationId, str] = {}  # the device of each station
+        self._units: dict[StationId, str] = {}  # the unit of each bundle
+        self._taken: set[str] = set()  # units in use
+        self._given: set[str] = set()  # devices in use
         gpus = (book for book in books if book.station.kind.takes_gpu and book.expected)
         for book in sorted(gpus, key=lambda each: each.facts is None):
             # A starting worker gets a different GPU than expected if a ready worker has the expected one.
@@ -146,7 +146,7 @@ class _Claims:
             self._taken.add(place.unit)
 
     def _can_get(self, book: StationBook, device: str) -> bool:
-        """Return whether a station without a device may get this one; Ray chooses the GPU of a new bundle."""
+        """Return whether a station without a device may get ``device``; Ray chooses the GPU of a new bundle."""
         if device in self._given:
             return False
         place = self._places.get(book.station.node, {}).get(device, Place(device))

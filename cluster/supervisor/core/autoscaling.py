@@ -25,7 +25,7 @@ REPEAT_S: Final = 10.0
 
 
 def scale(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Decide how many nodes there should be, once clients have reported their slots; return the orders."""
+    """Decide how many nodes to have, and return the orders; do nothing before clients have reported their slots."""
     config, speeds, scaling = state.settings.autoscale, state.speeds, state.scaling
     if config is None or speeds is None or state.is_recovering(now_s) or state.end:
         return []
@@ -122,7 +122,7 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
 
 
 def _is_leaving(book: NodeBook) -> bool:
-    """Return whether a node gets no more work; a surplus node may still get some."""
+    """Return whether a node takes no more work. A surplus node is not leaving, because it may get work again."""
     is_surplus = book.state is DeviceState.CORDONED and book.order is Order.UNCORDON
     return book.state is not DeviceState.OPEN and not is_surplus
 

@@ -15,7 +15,7 @@ from .worker_events import died
 
 
 def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list[Effect]:
-    """Apply a report, and answer the clients whose grants it changes."""
+    """Apply a client's report, and answer the clients whose grants it changes."""
     report = event.report
     is_new = state.clients.get(report.client) is None
     renewal = state.clients.renew(report, now_s)
@@ -27,7 +27,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     for worker in filter(state.is_live, report.proven):
         state.stations[worker.station].deaths_in_a_row = 0
     client = state.clients.get(report.client)
-    if client is None:  # it has left
+    if client is None:  # the client has left
         return [answer(state, state.event, report.client, grants_for(state, report.client, now_s))]
     until_s = now_s + event.wait_s
     client.calls += (Call(state.event, report.sequence, until_s, max(until_s, now_s + PASS_WAIT_S)),)

@@ -14,7 +14,7 @@ from ..state.state import JobPlan, Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 
 _EXACT = 1e-6
-"""Numbers of cores are sums of fractions: differences below this are rounding errors."""
+"""Numbers of cores are sums of fractions, so differences below this are rounding errors."""
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
 _FIND_THE_CAUSE = "Find out what ends the processes (memory, a broken codec, a missing package), then try again."
 _OPEN_ANOTHER = "Open a new fleet."

@@ -90,7 +90,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Probe a node again if a poll lists other devices than the last probe, as after a GPU was repartitioned."""
+    """Probe a node again if a poll lists other devices than the last probe, for example after repartitioning a GPU."""
     if book.is_probing(now_s):
         return []
     found = {device.device: _found(polled, device) for device in book.gpus}
@@ -164,7 +164,7 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
         return []
     before = state.caps
     others = _others(node, device)
-    beside = {device.device: others, device.node: others + _elsewhere(state, node, book)}  # besides the worker's
+    beside = {device.device: others, device.node: others + _elsewhere(state, node, book)}  # other sessions
     if event.refused_at is not None:
         # The driver of GeForce cards counts the sessions of the whole machine.
         name = device.device if node.known.system_encoder_sessions_max is None else device.node

@@ -1,4 +1,4 @@
-"""Handles nodes: joining, leaving, probed, cordoned or drained."""
+"""Handles nodes that join, leave, are probed, or get a user's order."""
 
 from ...logs.actions import LogAction
 from ...placement.model.policy import with_policy
@@ -51,7 +51,7 @@ def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float)
 
 
 def _compare_clocks(state: SupervisorState, event: events.NodesSeen) -> list[Effect]:
-    """Update how far nodes' clocks are behind, and report each clock that has gone wrong."""
+    """Update how far the clocks of nodes are behind, and report each clock that has become wrong."""
     effects: list[Effect] = []
     for book in state.nodes:
         before, book.skew_s = book.clock, event.skews_s.get(book.ray.node, book.skew_s)
@@ -89,7 +89,7 @@ def probed(state: SupervisorState, event: events.Probed, now_s: float) -> list[E
 
 
 def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float) -> list[Effect]:
-    """Apply a failed probe. The processor is used anyway, so quarantined CPU stations of the node may try again."""
+    """Apply a failed probe. The processor is used anyway, so the node's quarantined CPU stations may try again."""
     book = state.nodes.get(event.node)
     if book is None:
         return []

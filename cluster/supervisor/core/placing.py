@@ -42,7 +42,7 @@ def place_if_due(state: SupervisorState, pass_s: float, now_s: float) -> list[Ef
 
 
 def usable_inventory(state: SupervisorState) -> Inventory:
-    """Return the inventory on which jobs are placed."""
+    """Return the devices on which jobs are placed: those that workers can get, with learnt caps on encoder sessions."""
     return with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
 
 
@@ -77,7 +77,7 @@ def update_stations(state: SupervisorState, node: NodeBook) -> None:
             book = state.stations[station.station] = StationBook(station)
         elif book.state is StationState.EMPTY:
             book.station = station
-        # Once Ray has free cores, a worker that reserves cores replaces a worker that shares the cores of others.
+        # When Ray has free cores, a worker that reserves cores replaces a worker that shares the cores of others.
         shares = book.state is StationState.READY and book.reserved_cores == 0 and station.kind.is_processor
         has_free = node.ray.free_cores >= min(station.slots, node.ray.cores)
         book.outgoing = (shares and has_free) or bool(book.recycle_due)

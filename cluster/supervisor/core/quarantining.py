@@ -199,7 +199,7 @@ def _kept(state: SupervisorState) -> KeepQuarantines:
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
-    """Replace processes once idle: with ``holding``, those that only hold the device, otherwise those that use it."""
+    """Mark processes for replacement: with ``holding``, those that only hold the device, else those that use it."""
     for station in state.stations.values():
         if station.device == device.device and station.state is StationState.READY and station.is_holding is holding:
             station.recycle_due = station.recycle_due or reason

@@ -19,7 +19,7 @@ from .quarantining import quarantine, quarantine_dying, resolved, wake
 from .reconcile import reserve_missing
 
 STEADY_S = 10.0
-"""A process that ran for this long had started properly, so its death begins a new count of deaths."""
+"""A process that ran for this long has started properly, so its death begins a new count of deaths."""
 RESTS = Backoff(first_s=0.1, most_s=0.4)
 """How long a station waits after the second death in a row and each later one; after the first it does not wait."""
 UNRESERVED_REST_S = 0.1
@@ -28,7 +28,7 @@ ORPHANS_S = 30.0
 
 
 def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> list[Effect]:
-    """Start the process."""
+    """Start the process of a worker that was reserved."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -139,7 +139,7 @@ def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effec
 
 
 def stopped(state: SupervisorState, event: events.Stopped, now_s: float) -> list[Effect]:
-    """Free the station."""
+    """Free the station of a worker that has stopped."""
     book = state.station(event.worker, StationState.LEAVING)
     if book is None:
         return []
@@ -148,7 +148,7 @@ def stopped(state: SupervisorState, event: events.Stopped, now_s: float) -> list
 
 
 def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float) -> list[Effect]:
-    """Mark the process for replacement once it is idle."""
+    """Mark a process for replacement when it becomes idle."""
     book = state.station(event.worker, StationState.READY)
     if book is None or book.recycle_due:
         return []

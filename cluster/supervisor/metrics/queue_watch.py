@@ -1,4 +1,7 @@
-"""Samples of the queue of submitted jobs, which may be slow, wrong or away: it delays nothing and ends nothing."""
+"""Samples the queue of submitted jobs for the metrics.
+
+The queue may be slow, damaged or out of reach, and must neither delay nor end the supervisor.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,17 +18,17 @@ from .table import MetricSample, TenantUseOf
 from .tally import Metering, TakeSamples
 
 LOOK_S: Final = 15.0
-"""How often the jobs are counted: 45 ms for 100,000 jobs."""
+"""How often the jobs are counted, which takes 45 ms for 100,000 jobs."""
 USAGE_LOOKS: Final = 20
-"""The use of tenants is read at one look in this many: reading takes 0.6 s for 200,000 attempts."""
+"""Tenants' use is read at only one of this many looks, because reading takes 0.6 s for 200,000 attempts."""
 NAME_MAX: Final = 100
-"""How many characters of a tenant's name are shown."""
+"""A tenant's name is cut after this many characters."""
 TENANTS_MAX: Final = 100
-"""At most this many tenants have series: the tenants that used most."""
+"""At most this many tenants have series: those that used most."""
 
 
 async def watch_queue(place: str, take: TakeSamples, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Pass on samples of the queue at a place until cancelled; there are none if it is no queue of this machine."""
+    """Pass on samples of the queue at a place until cancelled; return at once if the place cannot hold a queue."""
     metering = Metering(take)
     try:
         watched = WatchedQueue(open_store(place, makes=False))
@@ -38,14 +41,14 @@ async def watch_queue(place: str, take: TakeSamples, sleep: Callable[[float], Aw
 
 @dataclass(slots=True)
 class WatchedQueue:
-    """A queue, and when its usage is read."""
+    """A queue, and the number of looks until its usage is read."""
 
     store: JobStore
     has_answered: bool = False
-    usage_in: int = 0  #: after how many looks the usage is read
+    usage_in: int = 0  #: how many looks to skip before the usage is read
 
     def samples(self) -> tuple[MetricSample, ...]:
-        """Read the queue; return no samples before its file exists."""
+        """Read the queue; return no samples before the queue's file exists."""
         try:
             figures = self.store.figures()
         except Exception as error:  # noqa: BLE001 - nothing about the queue may end the supervisor
@@ -55,7 +58,7 @@ class WatchedQueue:
         return tuple(_samples(figures, self._usage()))
 
     def _usage(self) -> list[UsageRow]:
-        """Return the use of tenants if it is due; a queue that is too slow for it is asked at the next time."""
+        """Return the tenants' use if it is due; if the queue is too slow, return nothing until it is due again."""
         is_due, self.usage_in = not self.usage_in, (self.usage_in or USAGE_LOOKS) - 1
         with suppress(Exception):  # nothing about the queue may end the supervisor
             return self.store.usage() if is_due else []

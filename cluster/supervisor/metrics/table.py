@@ -1,7 +1,7 @@
 """Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
-Labels never name a job or file. Only metrics of single devices name nodes and devices, and only those of the queue name
-tenants, so there are three series for each device, four for each tenant, and a fixed number for the cluster.
+Labels never name a job or file. Only metrics of single devices name nodes and devices, and only metrics of the queue
+name tenants, so there are three series for each device, four for each tenant, and a fixed number for the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ class MetricKind(Enum):
 class LossCause(Enum):
     """How a worker process was lost."""
 
-    START = "start"  #: it did not start
+    START = "start"  #: the process did not start
     DIED = "died"  #: the process ended, or does not answer
     HUNG = "hung"  #: a driver reports that the worker's work makes no progress
     NODE = "node"  #: the node leaves or is gone; workers of a crashed node mostly count as ``DIED``
@@ -42,7 +42,7 @@ class FaultVerdict(Enum):
     """A device's fault, as drivers report it."""
 
     FAILED = "failed"  #: a session failed
-    WRONG = "wrong"  #: its results contradict themselves
+    WRONG = "wrong"  #: a result failed a check
     DOUBTFUL = "doubtful"  #: the cause may also be the file, or other work on the device
 
 
@@ -61,9 +61,9 @@ class SessionOwner(Enum):
 
 
 class TenantUseOf(Enum):
-    """What a tenant of a queue uses for a time."""
+    """A resource whose use by a tenant is measured in seconds."""
 
-    SLOTS = "slots"  #: places of drivers
+    SLOTS = "slots"  #: slots of drivers
     CORES = "cores"
     GPUS = "gpus"
 
@@ -71,12 +71,12 @@ class TenantUseOf(Enum):
 class NodeUse(Enum):
     """Whether work runs on a node that costs money."""
 
-    BUSY = "busy"  #: work runs on it
+    BUSY = "busy"  #: work runs on the node
     IDLE = "idle"  #: the node runs no work: it starts, waits, or ends
 
 
 SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
-# ``codec`` if the work encodes no video; ``licence`` if the device needs no licence, or reports no licence
+# The value of ``codec`` if the work encodes no video, and of ``licence`` if the device needs or reports no licence.
 NONE = "none"
 ANY: Final = ()  # the values of a label that may have any value
 
@@ -141,7 +141,7 @@ GROUPS_CLOSED: Final = Metric(
 )
 CLOCK_SKEW: Final = Metric(
     "codecfleet_clock_skew_seconds",
-    "the largest difference between a node's clock and the supervisor's clock, with the delay of a heartbeat; 0 "
+    "the largest difference between a node's clock and the supervisor's clock, plus the delay of a heartbeat; 0 "
     "without workers",
 )
 DEVICES: Final = Metric(
@@ -194,8 +194,9 @@ QUEUE_AGE: Final = Metric(
 )
 QUEUE_ANSWERS: Final = Metric(
     "codecfleet_queue_answers",
-    "1 if the [queue of submitted jobs](queue.md) answers; 0 if not, and then the next four metrics are old. All five "
-    "exist only if the program that started the supervisor has a configuration that names a queue, without a password",
+    "1 if the [queue of submitted jobs](queue.md) answers; 0 if it does not, in which case the next four metrics are "
+    "old. All five exist only if the program that started the supervisor has a queue without a password in its "
+    "configuration",
 )
 SUBMITTED_JOBS: Final = Metric(
     "codecfleet_submitted_jobs",
@@ -234,7 +235,7 @@ FRAMES: Final = Metric(
 WORK_ENDED: Final = Metric(
     "codecfleet_work_ended_total",
     "segments and sound tracks that ended; `failed`: they would fail anywhere; `retry`: another attempt may succeed; "
-    "`retry_elsewhere`: on another worker, since this one ends",
+    "`retry_elsewhere`: on another worker, because this one ends",
     {**_ENGINE, "ending": _values(Ending)},
 )
 WORKER_SECONDS: Final = Metric(

@@ -58,11 +58,11 @@ class MetricTally:
     def __init__(self, state: SupervisorState, now_s: float) -> None:
         self._state = state
         self._looked_s = self._gauges_at_s = now_s
-        self._jobs: set[str] = set()  # at the last look
+        self._jobs: set[str] = set()  # the jobs at the last look
         self._waiting_since_s: dict[str, float] = {}  # since when each job has been without a slot
         # Quarantines already counted. None before the first look, whose quarantines an earlier supervisor has counted.
         self._quarantined: dict[str, float] | None = None
-        self._codecs: dict[WorkerId, str] = {}  # by worker
+        self._codecs: dict[WorkerId, str] = {}  # the codec to which each worker's jobs encode
         self._new: set[WorkerId] = set()  # workers started here, before their first heartbeat
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:

@@ -1,8 +1,7 @@
 """The cluster's supervisor in Ray, and its client.
 
-The supervisor is one named, detached actor, which Ray restarts if it dies.
-
-A restarted supervisor learns its state from workers and clients.
+The supervisor is one named, detached actor, which Ray restarts if it dies. A restarted supervisor learns its state from
+workers and clients.
 """
 
 import asyncio

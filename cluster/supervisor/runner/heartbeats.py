@@ -35,7 +35,7 @@ class Heartbeats:
     superseded: Callable[[], None]  # called if a worker obeys a newer supervisor
     utc: Callable[[], float] = time.time  # this machine's clock, in seconds since 1970
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
-    _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # time and last heartbeat
+    _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # by worker, with its arrival
     # Each worker's maximum speed since the last ``take``.
     _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)
     # For each worker's last heartbeats, the arrival time by this machine's clock minus the sending time by the worker's

@@ -59,8 +59,8 @@ class Recording:
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
-    """Record a core's decision; if that fails, only this decision is lost."""
+    """Let the core decide on an event; if it fails, return a record with the error and without effects."""
     try:
         return Decided(now_s, event, tuple(core.decide(event, now_s)))
-    except Exception as error:  # noqa: BLE001 - a failed record must not end the supervisor
+    except Exception as error:  # noqa: BLE001 - a defect in one decision must not end the supervisor
         return Decided(now_s, event, (), f"{type(error).__name__}: {error}")

@@ -96,7 +96,7 @@ class SupervisorRunner(SupervisorClient):
         self.failure, self._is_open = "", False
         self._tasks = Background(self._fail)
         self._ticking: asyncio.TimerHandle | None = None
-        self._pass_s, self._took_s = 0.0, math.inf  # the shorter of the last two placements, and the last one
+        self._pass_s, self._took_s = 0.0, math.inf  # seconds of the shorter of the last two placements, and of the last
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None
@@ -268,7 +268,7 @@ class SupervisorRunner(SupervisorClient):
         return True
 
     async def depart(self, client: str) -> None:
-        """Remove a client."""
+        """Remove a client, and cancel its work."""
         self.feed(events.Departed(client))
 
     def ask(self, order: Order, node: NodeId) -> bool:
@@ -282,7 +282,7 @@ class SupervisorRunner(SupervisorClient):
         return self._core.state.nodes.is_left(node)
 
     def status(self) -> Status:
-        """Return the full status."""
+        """Return the status of the supervisor and of the whole cluster."""
         return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
     def history(self, stations: Iterable[StationId]) -> History:

@@ -29,18 +29,18 @@ class Call:
     """A client's report that waits for an answer."""
 
     event: int  # the number of the event that brought the report
-    sequence: int  # of the report
+    sequence: int  # the report's number among the client's reports
     until_s: float  # at this time the client gets an answer, even without news
     latest_s: float  # the latest time for an answer with news; before it, the answer may wait for a pending placement
 
 
 @dataclass(slots=True)
 class JobBook:
-    """One job."""
+    """A job of a client, with its slots."""
 
-    key: str  # unique among all clients
-    said: JobReport  # its client's last report
-    demand: Demand  # ``demand.job`` is the job's key
+    key: str  # the job's name, unique among all clients
+    said: JobReport  # the client's last report on the job
+    demand: Demand  # the job's demand, in which ``job`` is the job's key
     promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to the client, by worker
     revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots, in use until the client acknowledges
     # Slots that the job may be using, counted by ``Clients``.
@@ -63,16 +63,16 @@ class JobBook:
 
 @dataclass(slots=True)
 class ClientBook:
-    """One client."""
+    """A client that reports to the supervisor."""
 
-    client: str  # its unique name
+    client: str  # the client's unique name
     where: str  # the client's host and process, as text for display
-    sequence: int  # of its newest report
-    seen_s: float  # when it last reported
-    sent: Grants | None = None  # its last grants
+    sequence: int  # the number of the client's newest report
+    seen_s: float  # when the client last reported
+    sent: Grants | None = None  # the grants that the client got last
     faults_seen: int = 0  # the number of the newest counted fault
-    jobs: dict[str, JobBook] = field(default_factory=dict)  # by its own names
-    later: tuple[Demand, ...] = ()  # its later demands
+    jobs: dict[str, JobBook] = field(default_factory=dict)  # the client's jobs, by the client's own names
+    later: tuple[Demand, ...] = ()  # the demands of the waiting jobs in the client's batches
     calls: tuple[Call, ...] = ()  # the client's reports that wait for an answer
     is_owed: bool = False  # urgent news came while no call was open, so the next call is answered at once
 

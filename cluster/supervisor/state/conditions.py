@@ -1,7 +1,7 @@
 """Derives from polls how much of a device other programs use, and whether the device may get work.
 
-A change counts once two polls in a row show it. While codecfleet runs no work on the device, one poll is enough for a
-rise, because all use is by other programs.
+A change counts when two polls in a row show it. While codecfleet runs no work on the device, all use is by other
+programs, and one poll is enough for a rise.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,9 @@ MEMORY_NOTICED: Final = 0.02
 """The smallest change of memory use that counts: the memory of a few sessions."""
 POLLS_TO_BELIEVE: Final = 2
 OWN_MARGIN: Final = 1.25
-"""The factor on codecfleet's use if that is estimated from speed, so that it is not mistaken for other programs'
-use."""
+"""If codecfleet's use is estimated from speed, it is multiplied by this factor, so that none of it counts as other
+programs' use.
+"""
 
 
 class LoadBasis(Enum):
@@ -67,7 +68,7 @@ class Condition:
     basis: LoadBasis
     others: Mapping[Engine, Level]  # the fractions of the device's engines that other programs use
     memory_others: Level
-    memory_others_bytes: int | None = None  # None if unknown
+    memory_others_bytes: int | None = None  # how much memory other programs use; None if unknown
     encoder_sessions_others: int = 0
     xids: tuple[int, ...] = ()  # Xids that keep the device from work until a user uncordons the node
 
@@ -180,7 +181,7 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:
     """Return other programs' memory use: the total minus codecfleet's use.
 
-    While that is unknown, the result stays the same.
+    While codecfleet's use is unknown, the earlier result stays.
     """
     if isinstance(seen.memory, Unavailable):
         return None

@@ -22,20 +22,20 @@ from .stations import Station
 class Order(Enum):
     """A user's order for a node."""
 
-    CORDON = "cordon"  #: no new work
-    DRAIN = "drain"  #: no new work; workers are released once idle
-    UNCORDON = "uncordon"  #: new work again
+    CORDON = "cordon"  #: the node gets no new work
+    DRAIN = "drain"  #: the node gets no new work, and its workers are released when idle
+    UNCORDON = "uncordon"  #: the node gets new work again
 
 
 class SupervisorEvent:
-    """Something that happened."""
+    """A fact that the core learns from the runner."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """An action for the runner."""
+    """An action that the runner carries out for the core."""
 
     event: int = field(default=0, compare=False)  # the number of the event that caused the action
 
@@ -79,7 +79,7 @@ class ProbeFailed(SupervisorEvent):
 class Reserved(_WorkerEvent):
     """Ray reserved the station's bundle."""
 
-    cores: int  # the CPUs in it
+    cores: int  # how many CPUs the bundle has
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Measured(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecycleDue(_WorkerEvent):
-    """The station's process should be replaced once it is idle."""
+    """The station's process should be replaced when it is idle."""
 
     reason: str
 
@@ -215,7 +215,7 @@ class Probe(Effect):
     """Probe a node; ``Probed`` or ``ProbeFailed`` follows."""
 
     node: NodeId
-    again: bool = False  # bypasses caches
+    again: bool = False  # whether to bypass caches
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Packs users' orders and quarantined devices for the next supervisor.
 
 Durations are stored instead of times, because the next supervisor may run on a machine with another clock. So the time
-from the last storing to the next supervisor's start counts for no quarantine.
+between the last storing and the next supervisor's start is not counted.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ QUARANTINES_KEY: Final = "codecfleet/quarantines"
 
 
 def pack_kept(effect: Remember | KeepQuarantines, now_s: float) -> tuple[str, bytes]:
-    """Return the key and the bytes to store."""
+    """Return the orders or quarantines of ``effect`` as bytes, with the key under which they are stored."""
     if isinstance(effect, Remember):
         return ORDERS_KEY, msgpack.packb({node: order.value for node, order in effect.orders.items()})
     found = ((key, record.quarantine, record.times) for key, record in effect.records.items())
@@ -27,7 +27,7 @@ def pack_kept(effect: Remember | KeepQuarantines, now_s: float) -> tuple[str, by
 
 
 def unpack_orders(packed: bytes | None) -> dict[NodeId, Order]:
-    """Return the stored orders by node; {} for None."""
+    """Return the orders that ``packed`` holds, by node; {} for None."""
     kept = {} if packed is None else msgpack.unpackb(packed)
     known = {order.value for order in Order}
     # An unknown order keeps work off the node too.
@@ -47,7 +47,7 @@ def _packed(found: Quarantine, times: int, now_s: float) -> dict[str, Any]:
 
 
 def unpack_quarantines(packed: bytes | None, now_s: float) -> dict[str, DeviceRecord]:
-    """Return the stored records; {} for None."""
+    """Return the records of quarantined devices that ``packed`` holds, by key; {} for None."""
     found = {} if packed is None else msgpack.unpackb(packed)
     return {key: _unpacked(values, now_s) for key, values in found.items()}
 

@@ -37,7 +37,7 @@ class DeviceFault:
 class ClientReport:
     """A client's report."""
 
-    client: str  # its unique name
+    client: str  # the client's unique name
     where: str  # the client's host and process, as text for display
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
@@ -56,7 +56,7 @@ class ClientReport:
 class Grants:
     """Slots that a client may use until the next grants; jobs have the client's own names."""
 
-    slots: dict[str, dict[WorkerId, int]]  # {job: {worker: slots}}
+    slots: dict[str, dict[WorkerId, int]]  # how many slots each job may use: {job: {worker: slots}}
     number: int = 0  # grows with every answer, even across supervisors
     dead: frozenset[WorkerId] = frozenset()  # the client's workers that are gone
     capacity_slots: int = 0  # the most slots of one job on an otherwise idle cluster
@@ -77,7 +77,7 @@ class RayNode:
     node: NodeId
     name: str
     cores: int
-    free_cores: int  # not reserved by anything
+    free_cores: int  # cores that nothing has reserved
     gpus: int = 0
     preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False
@@ -87,7 +87,7 @@ class RayNode:
     dlas: int = 0
     memory_bytes: int | None = None  # memory for workers, without the object store
     unlisted: str = ""  # why ``gpus`` may be too low; "" if it is right
-    labels: dict[str, str] = field(default_factory=dict)  # its labels in Ray
+    labels: dict[str, str] = field(default_factory=dict)  # the node's labels in Ray
 
     @property
     def knows_its_gpus(self) -> bool:

@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(slots=True)
 class NodeBook:
-    """One live node."""
+    """A live node, with everything that the supervisor knows about it."""
 
     ray: RayNode
     # Records of devices by ``key_of``, shared by all nodes.
@@ -86,7 +86,7 @@ class NodeBook:
         return True
 
     def report(self, node: Node) -> None:
-        """Apply its probes' report."""
+        """Apply the report of the node's probes."""
         self.probed, self.probing_since_s, self.has_answered = node, None, True
         self._list_stations()
 

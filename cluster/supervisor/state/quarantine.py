@@ -29,8 +29,8 @@ FILES_DOUBTFUL: Final = 3
 class Cause(Enum):
     """Why a device was put into quarantine."""
 
-    POLL = "poll"  #: what its driver reports
-    DEATHS = "deaths"  #: its worker processes died
+    POLL = "poll"  #: the device's driver reported a fault
+    DEATHS = "deaths"  #: the device's worker processes died
     FAULTS = "faults"  #: sessions on the device failed, or gave wrong results, for different files
 
 
@@ -52,7 +52,7 @@ class Quarantine:
     reason: str
     since_s: float
     rest_until_s: float = 0.0  # no trial happens earlier
-    until_uncordon: bool = False  # only a user, and no trial, can end the quarantine
+    until_uncordon: bool = False  # only a user can end the quarantine, not a trial
     engines: frozenset[Engine] = frozenset()  # engines that must work in a trial: engines that failed or worked before
 
 

@@ -32,7 +32,7 @@ class SupervisorSettings:
     health_s: float = 10.0  # how often every node's GPUs are polled
     health_limit_s: float = 30.0  # how long a poll may take; after that, the polling process is replaced
     retire_s: float = 600.0  # a supervisor without clients and workers ends itself after this long
-    bridges: bool = False  # how long a job waits for workers of GPUs to start before it may use processors instead
+    bridges: bool = False  # whether jobs run on ready devices while the GPU workers chosen for them start
     gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start, as assumed when an encoder is chosen
     # The node groups that the supervisor resizes; None if something else resizes the cluster.
     autoscale: AutoscaleConfig | None = None

@@ -56,11 +56,11 @@ class JobPlan:
 
     lanes: list[Lane] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)  # why the job is not on any device, or not on some devices
-    slots: dict[StationId, int] = field(default_factory=dict)  # by station
+    slots: dict[StationId, int] = field(default_factory=dict)  # the job's slots on each station
 
     @cached_property
     def lanes_at(self) -> dict[NodeId, list[Lane]]:
-        """Its lanes by node."""
+        """The job's lanes by node."""
         found: dict[NodeId, list[Lane]] = {}
         for lane in self.lanes:
             found.setdefault(lane.node, []).append(lane)
@@ -86,7 +86,7 @@ class Plans:
                 self._jobs[job].slots[station] = slots
 
     def of(self, job: str) -> JobPlan:
-        """Return where a job runs."""
+        """Return where a job runs; an empty plan if it is not placed."""
         return self._jobs.get(job, _NOTHING)
 
 
@@ -99,7 +99,7 @@ class Scaling:
     idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when each node has had no lease
     able: frozenset[str] = frozenset()  # jobs that at least one group can run
     sent: Resize | None = None  # the last order
-    sent_s: float = 0.0  # when it was given
+    sent_s: float = 0.0  # when the last order was given
     trouble: str = ""  # why Ray refuses orders; "" if it does not
 
     def may_serve(self, job: str) -> bool:
@@ -143,7 +143,7 @@ class SupervisorState:
     placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
-    stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
+    stations: dict[StationId, StationBook] = field(default_factory=dict)  # all stations by name, such as NODE/cpu#0
     clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
     capacity_slots: int = 0  # the cores of open nodes: the most slots of one job on an otherwise idle cluster

@@ -84,23 +84,23 @@ class StationBook:
 
     station: Station
     state: StationState = StationState.EMPTY
-    epoch: int = 0  # of its current process
-    worker: WorkerId = NO_WORKER  # its current process
+    epoch: int = 0  # the number of the current process
+    worker: WorkerId = NO_WORKER  # the station's current process
     since_s: float = 0.0  # when the station changed to ``state``
-    facts: WorkerFacts | None = None  # reported by its process
+    facts: WorkerFacts | None = None  # the facts that the station's process reported
     device: str = ""  # the station's current or last GPU
     chosen: str = ""  # the GPU that placement chose for the process; on a cluster, Ray may assign another GPU
     reserved_cores: int = 0
     unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
-    outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends once idle
+    outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends when it is idle
     deaths_in_a_row: int = 0
     quarantines: int = 0
     rest_until_s: float = 0.0
     unused_since_s: float | None = None
-    reason: str = ""  # of its last change
-    recycle_due: str = ""  # why the process will be replaced once idle
-    encoding: int = 0  # its encoder sessions
+    reason: str = ""  # the reason for the last change of state
+    recycle_due: str = ""  # why the process will be replaced when it is idle
+    encoding: int = 0  # the number of encoder sessions of the process
     refused_at: int | None = None  # how many sessions were open at a refusal; kept until the device is known
     story: list[str] = field(default_factory=list)  # the last changes of state, for error messages
     took: dict[int, str] = field(default_factory=dict)  # the devices of the station's last processes, by epoch
@@ -121,7 +121,7 @@ class StationBook:
             self.outgoing, self.recycle_due, self.encoding = False, "", 0
 
     def occupy(self, facts: WorkerFacts) -> None:
-        """Record its process."""
+        """Record that the station's process has started."""
         self.facts, self.device = facts, on_node(self.station.node, facts.device)
         self.took = {**dict(list(self.took.items())[-TOOK_KEPT:]), self.epoch: self.device}
 
@@ -180,7 +180,7 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 
 def unseen_station(station: StationId) -> Station | None:
-    """Make the station of this name without a probe of its node; None unless it serves a DLA or a slice."""
+    """Return the station of this name without a probe of its node; None unless the station serves a DLA or a slice."""
     if station.kind.runs_networks:
         return Station(station, SESSIONS_PER_DLA)
     return Station(station, GPU_SLOTS) if station.part else None

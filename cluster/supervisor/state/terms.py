@@ -40,7 +40,10 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after a reading of the newest term, None if it failed; cut off if all fail for ``limit_s``."""
+    """Return the tenure after a look at the claimed terms; ``newest`` is the newest, or None if the look failed.
+
+    If every look fails for ``limit_s``, the supervisor is cut off.
+    """
     if tenure.is_over:
         return tenure
     if newest is None:

@@ -24,7 +24,7 @@ class DeviceStatus:
     device: str
     name: str
     state: str  # open, cordoned, draining or quarantined
-    reason: str  # for that state
+    reason: str  # the reason for this state
     # {} unless the device is in quarantine: "cause" (poll, deaths, faults), "since" (in UTC), "for_s", "times"
     # (quarantines in a row), and "trial_in_s" (when a trial may end the quarantine; None if only ``uncordon`` can).
     quarantine: dict[str, Any] = field(default_factory=dict)
@@ -33,8 +33,10 @@ class DeviceStatus:
     # For each engine, "percent" is how busy the engine is, and "others_percent" is other programs' use as placement
     # counts it.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
-    encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
+    memory: dict[str, int | None] = field(
+        default_factory=dict
+    )  # the keys "total_bytes", "used_bytes" and "others_bytes"
+    encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # the keys "open" and "others"
     throttle: str | None = None
     health: dict[str, Any] = field(default_factory=dict)
     licence: str | None = None

@@ -42,9 +42,9 @@ class PieceSeen:
 class History:
     """The work of stations; times are seconds before now."""
 
-    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # by station and begin
-    speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers)
-    gone: dict[StationId, str] = field(default_factory=dict)  # {lost station: node name}, latest first
+    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # work items, in order of time
+    speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers) at several times
+    gone: dict[StationId, str] = field(default_factory=dict)  # lost stations, the latest first: {station: node name}
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class _Station:
     worker: WorkerId
     node: str
     beat_s: float
-    pieces: dict[str, PieceSeen] = field(default_factory=dict)  # by run, oldest first
+    pieces: dict[str, PieceSeen] = field(default_factory=dict)  # the work items by run, oldest first
     free_s: list[float] = field(default_factory=list)  # when each lane becomes free
     dropped_s: float = -math.inf  # items that ended up to this time were dropped
 

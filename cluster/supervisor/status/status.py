@@ -24,7 +24,7 @@ class NodeStatus:
     node: str
     name: str
     state: str  # open, cordoned or draining
-    devices: str  # "2 cores, L4 (4 NVDEC, 2 NVENC)"
+    devices: str  # the devices in a few words: "2 cores, L4 (4 NVDEC, 2 NVENC)"
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
@@ -38,11 +38,11 @@ class WorkerStatus:
     """A station and the station's process."""
 
     worker: StationId  # the station's name
-    node: str  # its node's display name
+    node: str  # the display name of the station's node
     kind: str  # the station's seat: cpu, gpu or dla
     state: str
     since_s: float  # how long the station has been in this state
-    reason: str  # for that state
+    reason: str  # the reason for this state
     pid: int | None
     device: str
     slots: int
@@ -51,7 +51,7 @@ class WorkerStatus:
 
     @property
     def place(self) -> str:
-        """The station's node, and the station's name on that node."""
+        """The station's display name: the node's display name, a slash, and the station's name on the node."""
         return f"{self.node}/{self.worker.rpartition('/')[2]}"
 
     @property
@@ -100,7 +100,7 @@ class GroupStatus:
     there: int
     wanted: int
     nodes_max: int
-    price_per_hour: str  # an exact decimal
+    price_per_hour: str  # the price of one node, as an exact decimal
     reason: str
 
 
@@ -117,16 +117,16 @@ class AutoscalingStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The full status."""
+    """The status of a supervisor and of its whole cluster."""
 
-    pid: int  # the supervisor's
+    pid: int  # the supervisor's process id
     host: str
     nodes: tuple[NodeStatus, ...]
     devices: tuple[DeviceStatus, ...]
     workers: tuple[WorkerStatus, ...]
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
-    log: tuple[tuple[float, str], ...]  # (seconds since the epoch, line), oldest first
+    log: tuple[tuple[float, str], ...]  # the newest events as (seconds since the epoch, line), oldest first
     autoscaling: AutoscalingStatus | None = None  # None if the supervisor does not resize the cluster
     release: str = ""  # the supervisor's version of codecfleet
 
@@ -148,7 +148,7 @@ class Status:
 def status_of(
     state: SupervisorState, fps: Mapping[WorkerId, float], log: tuple[tuple[float, str], ...], now_s: float
 ) -> Status:
-    """Return the status, in a fixed order."""
+    """Return the supervisor's status; all lists are in a fixed order."""
     leases: dict[str, dict[str, int]] = {}
     for job in state.clients.jobs():
         for worker, held in job.held.items():
