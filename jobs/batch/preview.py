@@ -89,7 +89,10 @@ class Preview:
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return the cost of inputs of ``source_bytes`` in all, if they are like the samples and all ``slots`` are busy."""
+    """Return the cost of inputs with ``source_bytes`` in total, as the samples suggest, with all ``slots`` busy.
+
+    Return None if there are no samples.
+    """
     sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None

@@ -98,7 +98,7 @@ class BatchProgress:
 
     elapsed_s: float
     files: int
-    done: int  #: including those ``skipped``
+    done: int  #: including the ``skipped`` files
     skipped: int  #: files done by an earlier run
     failed: int
     waiting: int
@@ -118,7 +118,7 @@ class BatchProgress:
 
     @property
     def saved_bytes(self) -> int:
-        """The fraction by which the outputs are smaller than their inputs; negative if they are larger."""
+        """How many bytes smaller the outputs are than their inputs; negative if they are larger."""
         return self.source_bytes - self.output_bytes
 
     def to_json(self) -> dict[str, Any]:

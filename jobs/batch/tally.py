@@ -33,7 +33,7 @@ class Tally:
         return self._files[EntryState.WAITING]
 
     def begin(self, database: BatchDatabase) -> None:
-        """Count what is listed."""
+        """Count the run's listed files."""
         self._files.update(database.counts())
         self._left_bytes = database.bytes_in(EntryState.WAITING)[0]
 

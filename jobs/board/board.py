@@ -16,9 +16,10 @@ output's frame rate requires pictures there. Such a segment merges into its left
 neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
 joined is ever undone.
 
-``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts. The
-first suspect runs first, since a stream that breaks its decoder may do so in any segment. Once a segment has broken a
-device while running alone, the rest of the job is decoded in software.
+``ladder.py`` decides how a failed segment is retried. Suspects are segments that may have broken a device. While they
+have to run alone, no other segment starts. The first suspect runs before the others, since a stream that breaks its
+decoder may do so in any segment. Once a segment has broken a device while running alone, the rest of the job is
+decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
@@ -60,7 +61,7 @@ class Board:
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
-        """Return a fresh board of segments with these numbers of frames."""
+        """Return a new board with a waiting segment for each number in ``frames``, its number of frames."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
         return cls(tuple(segments), streams, may_fall_back)
 
@@ -244,7 +245,6 @@ def _acquitted(board: Board, culprit: BoardSegment) -> Board:
 
 
 def _cleared(board: Board, ended: BoardSegment) -> Board:
-    """Update ``is_cleared`` after ``ended`` was encoded."""
     was_alone = ended.running_as.alone and not ended.running_as.software
     is_left = any(map(_is_suspect, board.segments))
     return replace(board, is_cleared=is_left and (board.is_cleared or was_alone))

@@ -36,7 +36,7 @@ class WorkPace:
     """The progress of running work."""
 
     label: str
-    total: int  #: its frames; 0 if unknown
+    total: int  #: the work's frames; 0 if unknown
     station: StationId = NO_WORKER.station
     awake_s: float = 0.0  #: the time since the work was first seen at this station
     frames: int = 0  #: the frames done

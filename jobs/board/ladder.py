@@ -42,7 +42,7 @@ SHARED_LOSSES: Final = 2  #: After this many silent deaths of workers the work r
 
 
 class FaultKind(Enum):
-    """What a failed attempt means for the work."""
+    """Why an attempt failed. The kind decides how the work is retried."""
 
     REFUSED = "refused"  #: the input or the request is at fault, so the work fails everywhere in the same way
     FAILED = "failed"  #: the work's process is sound; another attempt may succeed
@@ -81,7 +81,7 @@ class Attempt:
 
 
 def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
-    """Return what an error means for the work that it ended."""
+    """Return the kind of fault for an error that ended work under ``constraints``."""
     if error.retry is Retry.NEVER:
         return FaultKind.REFUSED
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
