@@ -135,7 +135,7 @@ class PartFrames:
         return tuple(times[place : place + count].tolist())
 
     def last_packet(self, ticks: Sequence[int]) -> int:
-        """Return the last packet, in demux order, that holds pictures of the track. Only for reliable times."""
+        """Return the last packet, in demux order, of the pictures shown at ``ticks``. Only for reliable times."""
         return int(self._ordered[np.searchsorted(self.ranges.index.times, np.array(ticks))].max())
 
     @cached_property
@@ -215,7 +215,7 @@ class ReadPlan:
     def of(
         cls, numbers: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], *, most: int, whole: bool, merge: bool
     ) -> Self:
-        """Plan the reads of ``numbers``, each in the group that ``group_of`` states, with at most ``most`` in memory.
+        """Plan the reads of ``numbers``, each in the group that ``group_of`` states; memory holds ``most`` frames.
 
         Ascending numbers are handed out while they are decoded, so that each group is read once. In other orders,
         frames are read in windows of ``most`` frames, and a group is read once in each window. With ``whole``, frames

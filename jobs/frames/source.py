@@ -1,4 +1,4 @@
-"""Decides everything that comes before a source's first frame: the segments, the formats, and the decoders."""
+"""Decides on a source's segments, formats and decoders before its first frame is decoded."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class FrameSource:
     reading: SourceReading
     ranges: TrackRanges
     part: PartFrames  #: the frames of ``ranges``, by number
-    format: VideoFormat  #: as decoded
+    format: VideoFormat  #: the format of decoded pictures
     output: VideoFormat | None  #: the format to which frames are converted; None for no conversion
     device: WorkerDevice | None
     on_device: bool  #: whether frames are in the device's memory

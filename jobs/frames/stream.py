@@ -275,7 +275,7 @@ def frames(
     gpu: WorkerDevice | None = None,
     **options: Unpack[FrameOptions],
 ) -> FrameStream:
-    """Decode a source's frames for analysis and training: those that ``transcode`` takes, at the same times.
+    """Decode a source's frames for analysis and training: the same frames, at the same times, as ``transcode`` takes.
 
     They are decoded in this process, several segments at once: on this process's own GPU if there is one, otherwise in
     software. Inside a Ray task or actor, that GPU is the one that Ray assigned to the task or actor.

@@ -201,8 +201,8 @@ class GroupWindow:
     poll may succeed again after it returned None. ``undecodable`` returns the error in place of a frame that cannot be
     decoded; None leaves out such frames.
 
-    A dozen threads that wake for each frame, only to wait again, would compete for the GIL with those that decode. So
-    each change wakes only a thread that can go on.
+    A dozen threads that wake for each frame, only to wait again, would compete for the GIL with threads that
+    decode. So each change wakes only a thread that can go on.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Store:
     This base class is for jobs without a journal and stores nothing. The calls of its subclasses raise StorageFailed.
     """
 
-    keeps = False  #: whether it holds anything
+    keeps = False  #: whether records and payloads are stored
 
     def read(self) -> bytes:
         """Return the whole journal; empty if no journal is stored."""

@@ -90,7 +90,7 @@ class WorkPlace:
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
     def forget(self) -> None:
-        """Start over."""
+        """Forget the found work, so that the job starts over."""
         self.found = Replay()
 
     def spooled(self, record: Encoded) -> SpooledSegment:
