@@ -44,10 +44,10 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a job will do, decided before any work starts."""
+    """The decisions about a job, made before any work starts."""
 
     spec: TranscodeSpec  #: The request
-    container: Container  #: The output's
+    container: Container  #: The output's container
     index: TrackIndex  #: The index of the source's video track
     source_format: VideoFormat
     extras: StreamExtras  #: The side data of the pictures

@@ -35,7 +35,7 @@ class ChapterFacts(Value):
 
 
 class AudioFacts(Value):
-    """How sound is sampled."""
+    """The sampling and the speaker layout of sound."""
 
     sample_rate: int
     channels: int
