@@ -202,7 +202,7 @@ class EncoderTuning(Part):
 
 # The fields of a later base class come first.
 class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
-    """How the video is encoded."""
+    """The options for encoding the video."""
 
 
 class CudaPlace(Part):

@@ -163,7 +163,7 @@ class Journaling(Part):
 
 
 class Restarting(Part):
-    """What happens to an earlier job's work."""
+    """The option that decides about an earlier job's work."""
 
     restart: Annotated[
         bool,

@@ -24,7 +24,7 @@ class ReadResult(Generic[ReadT]):
             return cls(error)
 
     def get(self) -> ReadT:
-        """Return what was read, or raise the error."""
+        """Return the result, or raise the error that prevented it."""
         if isinstance(self.outcome, CodecfleetError):
             raise self.outcome
         return self.outcome
