@@ -44,7 +44,7 @@ _WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile that has a special co
 
 @dataclass(frozen=True, slots=True)
 class StillsPlan:
-    """What a stills job will do, for the part [``begin_s``, ``end_s``)."""
+    """The decisions about a stills job, for the part [``begin_s``, ``end_s``)."""
 
     spec: StillsSpec
     index: TrackIndex

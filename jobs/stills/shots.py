@@ -40,7 +40,7 @@ class ShotList:
     adjoin: bool
 
     def decode(self, run: Run) -> DecodeRange:
-        """Return what to decode for a run."""
+        """Return the range to decode for a run."""
         first, last = self.shots[run.segment], self.shots[run.until]
         return self._ranges.decode(first.segment, first.entry_moves + run.entry_moves, until=last.segment)
 
