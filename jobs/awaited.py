@@ -1,5 +1,4 @@
-"""Asynchronous forms of the blocking calls. Each call runs in a thread, which continues
-even if the caller is cancelled."""
+"""Asynchronous forms of the blocking calls. Each call runs in a thread, even after its caller is cancelled."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps

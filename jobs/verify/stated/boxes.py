@@ -1,4 +1,4 @@
-"""Reads the facts that an mp4 or mov file states, by ISO/IEC 14496-12; ``fiel`` and ``clap`` by QuickTime's file format."""
+"""Reads mp4 and mov headers by ISO/IEC 14496-12; ``fiel`` and ``clap`` are in QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
