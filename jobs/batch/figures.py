@@ -23,7 +23,7 @@ _MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows sums
 
 @dataclass(frozen=True, slots=True)
 class FailedFile:
-    """A failed entry, and why it failed."""
+    """A failed input, the class of its error, and the error's message."""
 
     error: str
     source: str
@@ -96,7 +96,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A segment of the run."""
+    """When and where one segment ran, and by which decoder and encoder."""
 
     began_s: float  #: since the run began
     ended_s: float

@@ -104,7 +104,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class FileRun:
-    """One attempt at a file."""
+    """One attempt at a file, and its progress. Call ``run`` once."""
 
     entry: BatchEntry
     around: Surroundings

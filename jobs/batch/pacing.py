@@ -23,14 +23,14 @@ def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) ->
 
 @dataclass(slots=True)
 class PlannedFiles:
-    """Totals of the files planned so far."""
+    """Totals of the files planned so far, from which the demand of waiting files is estimated."""
 
     files: int = 0
     segments: int = 0
     frames: int = 0
 
     def add(self, segments: int, frames: int) -> None:
-        """Count a file."""
+        """Count a planned file with ``segments`` and ``frames``."""
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:

@@ -89,10 +89,7 @@ class Preview:
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return the cost of inputs with ``source_bytes`` in total, as the samples suggest, with all ``slots`` busy.
-
-    Return None if there are no samples.
-    """
+    """Return the estimated cost of inputs of ``source_bytes`` in total on ``slots`` slots; None without samples."""
     sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None

@@ -94,7 +94,7 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """The progress of a batch."""
+    """How many files of a batch are in each state, the speed, and the time left."""
 
     elapsed_s: float
     files: int

@@ -45,7 +45,7 @@ class Tally:
         self._failed_files = database.failed_files(FAILED_FILES)
 
     def started(self) -> None:
-        """Count a file that begins."""
+        """Count a file as running instead of waiting."""
         self._move(EntryState.WAITING, EntryState.RUNNING)
 
     def ended(self, entry: BatchEntry, result: BatchResult | None) -> None:

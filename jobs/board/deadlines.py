@@ -33,7 +33,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class WorkPace:
-    """The progress of running work."""
+    """The progress of running work, and when its deadline last started."""
 
     label: str
     total: int  #: the work's frames; 0 if unknown

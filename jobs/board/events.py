@@ -97,7 +97,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Fail the job."""
+    """End the job with this error."""
 
     error: CodecfleetError
 

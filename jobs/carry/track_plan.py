@@ -40,7 +40,7 @@ class PictureTimes:
 
 @dataclass(frozen=True, slots=True)
 class TrackPlan:
-    """The plan for one track."""
+    """The decision about one track of the source, and its reason."""
 
     track: Track
     action: Action

@@ -119,7 +119,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     @property
     def colour_of_rgb(self) -> Colour:
-        """The colour to which RGB is converted."""
+        """The colour of YUV made from RGB: ``matrix``, its usual primaries and transfer, limited range."""
         return _COLOURS[self.matrix]
 
 

@@ -51,12 +51,12 @@ class FrameSource:
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of a frame without padding."""
+        """The size in bytes of a frame as it is handed out, without padding."""
         return picture_bytes(self.output or self.format)
 
     @property
     def frames_held(self) -> int:
-        """How many frames may be in memory."""
+        """How many frames fit into ``limit_bytes``; at least 1."""
         return max(1, self.limit_bytes // self.frame_bytes)
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:

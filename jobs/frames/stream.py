@@ -71,7 +71,7 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     @property
     def report(self) -> FramesReport:
-        """The progress so far."""
+        """The counts of the iteration over all frames so far."""
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:
@@ -205,7 +205,6 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._single.clear()
 
     async def _end_reading(self) -> None:
-        """End the iteration."""
         self._is_closed = True
         if self._reader is not None:
             self._reader.stop()

@@ -20,11 +20,11 @@ AHEAD_SHARE: Final = 16
 
 
 class FramesEnd(Exception):
-    """Every frame was delivered."""
+    """Raised by ``poll`` after the last frame."""
 
 
 class Superseded(Exception):
-    """A thread's frames are no longer wanted."""
+    """Raised in a decoding thread whose frames are no longer wanted; the thread then ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -181,7 +181,7 @@ class FrameWindow:
 
 @dataclass(slots=True, eq=False)
 class HeldFrames:
-    """The frames of one read."""
+    """The frames of one read that are in memory, and how often each is still needed."""
 
     read: GroupRead
     room: threading.Condition  #: where the read's thread waits until it may add a frame

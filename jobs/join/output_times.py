@@ -50,7 +50,7 @@ class PacketTimes:
 
 @dataclass(slots=True)
 class OutputTimes:
-    """Turns source times into output times."""
+    """Turns the source's picture times into the output's packet times. Call ``segment`` for each segment in order."""
 
     source_time_base: Fraction
     output_tick: Fraction

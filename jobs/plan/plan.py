@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def duration_s(self) -> Fraction:
-        """The output's duration."""
+        """The output's duration according to the index, including that of the last picture."""
         if self.filters.rate is not None:
             return self.frames * self.clock.tick_s
         first = self.segments[0].start_ticks

@@ -77,7 +77,7 @@ class TrackRanges:
 
     @property
     def frames(self) -> int:
-        """How many pictures the index promises."""
+        """How many pictures the index promises in all segments."""
         return sum(segment.frames for segment in self.segments)
 
     def decode(
@@ -179,9 +179,9 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the packet of the second-last access point at or before ``start``.
+    """Return the packet of the second-last access point at or before ``start``, 0 if there are fewer.
 
-    No seam would prove the last access point.
+    The first segment has no seam that would prove its decoding from the last access point.
     """
     if start is None:
         return 0

@@ -153,7 +153,7 @@ _FIELDS: Final = {option.key: field for field, option in OPTIONS.items()}
 
 
 class OriginKind(StrEnum):
-    """Where a value came from."""
+    """The kind of place where a value was set."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -168,7 +168,7 @@ class ValueOrigin:
     place: str = ""
 
     def spelled(self, key: str) -> str:
-        """Return a key in the user's spelling."""
+        """Return a key as the user wrote it: with file and line, or as the variable's name."""
         return f"{key} ({self.place})" if self.kind is OriginKind.FILE else self.place
 
 

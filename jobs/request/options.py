@@ -46,7 +46,7 @@ Speller = Callable[[str], str]  #: Returns a field's name in the user's spelling
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The notation of a value."""
+    """How a kind of value is written on the command line and in TOML files, and how it is parsed."""
 
     metavar: str
     values: str  #: What a TOML file accepts, for docs/config.md

@@ -60,7 +60,7 @@ class TrackIndex:
 
     @cached_property
     def nominal_ticks(self) -> Fraction:
-        """A picture's nominal duration."""
+        """A picture's nominal duration, in ticks of ``time_base``."""
         return nominal_ticks(self.frame_rate, self.time_base)
 
     @cached_property
@@ -151,7 +151,7 @@ class TrackIndex:
 
     @cached_property
     def access_points(self) -> tuple[AccessPoint, ...]:
-        """Where decoding can start, in demux order."""
+        """The flagged keyframes at which decoding can start, in demux order."""
         numbers = np.flatnonzero((self.flags & KEY) != 0)
         return tuple(self.access_point(int(n)) for n in numbers if self.kinds.get(int(n)) is not RandomAccess.NONE)
 

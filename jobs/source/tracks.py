@@ -316,7 +316,6 @@ def _attachment(stream: "Stream") -> Attachment:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPacket:
-    """An audio track's first packet."""
 
     pts_s: Fraction
     priming_samples: int

@@ -110,7 +110,7 @@ class StillsPlan:
         )
 
     def measuring(self, job: str, run: Run) -> MeasureSegment:
-        """Return the work of measuring a segment."""
+        """Return the work that measures how much each picture of a run differs from the one before, to find scenes."""
         first, last = self.ranges.segments[run.segment], self.ranges.segments[run.until]
         decode = self.ranges.decode(first, run.entry_moves, until=last)
         return MeasureSegment(**self._work(job, run, first, last), decode=decode, format=self.format)

@@ -100,7 +100,7 @@ class ExpectedTimes:
 
 
 def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Check]:
-    """Yield the checks of the containers."""
+    """Yield the checks that read boxes and elements: completeness, durations, rate and alpha."""
     yield _check_whole("source.whole", files.source)
     yield _check_whole("stream.whole", files.output)
     yield _check_durations(files.output)

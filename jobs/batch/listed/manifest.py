@@ -29,7 +29,7 @@ class ManifestFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """One input of a list."""
+    """One line of a list: an input, and what the line says about its output and options."""
 
     source: str
     output: str = ""  #: "" if the template names the output
