@@ -32,7 +32,7 @@ class FailedFile:
 
 @dataclass(frozen=True, slots=True)
 class EngineShare:
-    """The work of one engine in the run."""
+    """How much work one decoder or encoder did in the run."""
 
     engine: str
     does: str  #: ``decodes`` or ``encodes``

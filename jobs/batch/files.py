@@ -59,7 +59,7 @@ def database_path(batch: BatchSpec) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SeenInput:
-    """The current version and size of an input."""
+    """An input's version and size when the batch looked at it."""
 
     content: Content
     size_bytes: int | None

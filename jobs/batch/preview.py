@@ -39,7 +39,7 @@ _AT_ONCE: Final = 500
 
 
 class Intent(Enum):
-    """What a run would do with a file."""
+    """The action that a run would take on a file."""
 
     ENCODE = "encode"
     COPY = "copy"
@@ -50,7 +50,7 @@ class Intent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """A file, and what a run would do with it."""
+    """A file, and the action that a run would take on it."""
 
     intent: Intent
     source: str

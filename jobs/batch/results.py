@@ -12,7 +12,7 @@ from .store.schema import BatchEntry, FileFault, FileResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """The result of one file of a batch."""
+    """The outcome of one file of a batch: its output, or the error."""
 
     source: str
     output: str  #: path or URL of the output; the file exists only if there is no error

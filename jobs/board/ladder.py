@@ -175,7 +175,7 @@ def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -
 
 
 def reason(attempt: Attempt) -> str:
-    """Return why software decodes work after an attempt."""
+    """Return, in words, why software decodes work after this attempt failed."""
     return f"the device failed: {attempt.cause.partition(': ')[2]}"
 
 

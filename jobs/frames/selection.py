@@ -119,7 +119,7 @@ class PartFrames:
 
     @cached_property
     def group_of(self) -> NDArray[np.int64]:
-        """The group of each picture of the part."""
+        """The number of the group that holds each picture of the part."""
         if self.is_counted:
             return np.repeat(np.arange(len(self.groups)), [segment.frames for segment in self.groups])
         return np.unique(self._entries, return_inverse=True)[1].astype(np.int64)

@@ -46,7 +46,7 @@ class FrameSource:
     segment_bytes: int  #: the most bytes decoded ahead of each segment
 
     def frames_of(self, pictures: int) -> int:
-        """Return how many frames a number of pictures gives."""
+        """Return how many frames come from ``pictures`` pictures, of which every ``every``-th is taken."""
         return pictures // self.request.every
 
     @property
@@ -139,7 +139,7 @@ def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held
 
 
 def picture_bytes(picture: VideoFormat) -> int:
-    """Return the bytes of a picture without padding."""
+    """Return the size in bytes of a picture without padding."""
     layout = PixelFormat(picture.pix_fmt, picture.width, picture.height)
     return sum(-(-component.bits // 8) * component.width * component.height for component in layout.components)
 

@@ -29,7 +29,7 @@ class Superseded(Exception):
 
 @dataclass(slots=True, eq=False)
 class FrameQueue:
-    """The frames of one run over a segment."""
+    """The frames that one run over a segment has decoded and that nobody has taken yet."""
 
     _window: "FrameWindow"
     frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: frames, with their sizes in bytes
@@ -126,7 +126,7 @@ class FrameWindow:
             self.notify()
 
     def complete(self, segment: int) -> None:
-        """End a segment once its frames are taken."""
+        """Record that a segment is decoded; it ends when its frames are taken."""
         with self.changed:
             if segment in self._queues:
                 self._queues[segment].is_complete = True

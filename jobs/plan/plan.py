@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def tracks_report(self) -> tuple[TrackReport, ...]:
-        """What happens to each track, beginning with the encoded one."""
+        """The treatment of each track, beginning with the encoded one."""
         video = self.carry.video
         encoded = TrackReport(
             kind="video",

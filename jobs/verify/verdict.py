@@ -53,7 +53,7 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
-    """The proof: ``exact`` (shown as "complete"), and its checks."""
+    """The result of ``verify``: whether the output is ``exact`` (printed as "complete"), and all checks."""
 
     schema_version: int = Field(default=1, alias="schema")
     source: ShownName

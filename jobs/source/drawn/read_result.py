@@ -11,7 +11,7 @@ ReadT = TypeVar("ReadT")
 
 @dataclass(frozen=True, slots=True)
 class ReadResult(Generic[ReadT]):
-    """The outcome of one attempt to read something."""
+    """The value that was read, or the error that prevented reading it."""
 
     outcome: ReadT | CodecfleetError
 
