@@ -169,7 +169,7 @@ class Fleet:
         return batch
 
     async def preview_batch(self, spec: BatchSpec, show: "Callable[[Intended], object]") -> "Preview":
-        """Show what a batch would do with each file, and estimate its time and size from a few samples. Write nothing.
+        """Show how a batch would treat each file, and estimate its time and size from a few samples. Write nothing.
 
         Raises:
             UsageError: the fleet is not open, or an input, a list or the template is invalid.

@@ -208,7 +208,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: the file's store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as in ``publish``.
     """
-    # Every try uses the same name, and removes what an earlier try left there.
+    # Every try uses the same name, and first removes the file of an earlier try.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)

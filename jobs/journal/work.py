@@ -143,8 +143,8 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal is removed last: it tells a later run that the output is published and the rest can be
-            # removed.
+            # The journal is removed last: it tells a later run that the output is published and the other
+            # files can be removed.
             self.spool.remove()
         self._store.remove()
         if isinstance(self._owner, FolderOwner):

@@ -1,4 +1,4 @@
-"""Finds what the output's video loses: captions, dynamic HDR, alpha, fields, and what the container cannot hold."""
+"""Finds the losses in the output's video: captions, dynamic HDR, alpha, fields, and values that the container lacks."""
 
 from collections.abc import Iterator, Sequence
 

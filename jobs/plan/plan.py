@@ -1,6 +1,6 @@
 """The plan of a job: everything that decides the output's bytes.
 
-``read_for`` reads everything. ``plan_of`` is a pure function of what was read and the spec. A plan never depends on
+``read_for`` reads everything. ``plan_of`` is a pure function of these reads and the spec. A plan never depends on
 workers, cores or measured speeds.
 """
 
@@ -255,7 +255,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
 
 
 def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
-    """Plan the job from what was read. Pure; raises the errors of ``plan_transcode``."""
+    """Plan the job from its ``reads``. Pure; raises the errors of ``plan_transcode``."""
     asked = asked_of(spec)
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)

@@ -49,7 +49,7 @@ class Kind:
     """How a kind of value is written on the command line and in TOML files, and how it is parsed."""
 
     metavar: str
-    values: str  #: What a TOML file accepts, for docs/config.md
+    values: str  #: The notation in a TOML file, for docs/config.md
     #: Takes a name, for errors, and the text of the command line or the value in TOML
     read: Callable[[str, object], Any]
     is_list: bool = False  #: Whether the command line may repeat the option

@@ -253,7 +253,7 @@ class SourceRange(Part):
 
 
 class BatchRules(Part):
-    """Which files a batch processes, how outputs are named, and what happens to each file."""
+    """The rules of a batch: which files it processes, and how it names the outputs."""
 
     output_template: Annotated[
         str,

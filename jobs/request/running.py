@@ -115,7 +115,7 @@ class MachineOptions(Part):
 
 
 class RunOptions(MachineOptions):
-    """Which encoder to use, and what to keep after a failure."""
+    """Which encoder to use, and whether to keep evidence of a failure."""
 
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],

@@ -79,7 +79,7 @@ CREATE TEMP TABLE listed (
 
 
 class EntryAction(Enum):
-    """What a run does with an entry. The values are stored in the database."""
+    """The work that a run does for an entry. The values are stored in the database."""
 
     TRANSCODE = "transcode"
     COPY = "copy"

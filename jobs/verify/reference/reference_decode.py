@@ -68,7 +68,7 @@ class ResetClock:
         self.resets = 0
 
     def advance(self, dts: int | None) -> int:
-        """Take the next packet's DTS in demux order, and return what to add to its timestamps to undo resets, in ticks.
+        """Take the next packet's DTS in demux order, and return the ticks to add to its timestamps to undo resets.
 
         Pass None for packets that an edit list hides and for packets without a DTS. A PTS cannot replace the DTS,
         because the PTS is ahead by the reorder delay (many seconds at a low frame rate).
