@@ -363,8 +363,8 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    The share is equal for all, or in proportion to the segment's frames if that is larger. ``frames_left`` includes the
-    segment's frames.
+    The segment gets an equal share, or a share in proportion to its frames if that share is larger. ``frames_left``
+    includes the segment's frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

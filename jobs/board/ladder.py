@@ -87,7 +87,7 @@ def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        return FaultKind.LOST  # this work ran alone, so it was not the work that broke the worker
+        return FaultKind.LOST  # this work ran in a process of its own, so it did not break the worker's process
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 

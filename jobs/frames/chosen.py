@@ -28,7 +28,7 @@ from .window import FramesEnd
 STEP_FRAMES: Final = 16
 """The most frames that are read at once for a user who steps through a film, frame by frame."""
 AHEAD_BYTES: Final = 64 << 20
-"""The most memory for frames that are kept for such a user; a single frame may be larger."""
+"""The most memory for the frames read ahead for that user; a single frame may be larger."""
 
 
 class Film:

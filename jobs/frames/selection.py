@@ -146,7 +146,10 @@ class PartFrames:
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """For each picture, the last access point before it in packet and in display order; -1 is the track's start."""
+        """For each picture, the packet of the last access point that precedes it in both decoding and display order.
+
+        -1 means the track's start.
+        """
         index = self.ranges.index
         packets = self._ordered[self.first : self.first + len(self.times)]
         points = np.array([p.packet for p in index.access_points if index.pts[p.packet] != MISSING], dtype=np.int64)

@@ -50,7 +50,7 @@ class Kind:
 
     metavar: str
     values: str  #: The notation in a TOML file, for docs/config.md
-    #: Takes a name, for errors, and the text of the command line or the value in TOML
+    #: Returns the value; takes a name for errors, and the text from the command line or the value from TOML
     read: Callable[[str, object], Any]
     is_list: bool = False  #: Whether the command line may repeat the option
     #: Takes a value, or an item of a list, and returns the text from which ``read`` makes it

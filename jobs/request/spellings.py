@@ -83,7 +83,7 @@ GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
     **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
 }
-"""Other guesses, and codecfleet's option for each."""
+"""Options that users may guess, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("--target-vmaf", "--vmaf", "--target-quality", "--target-ssim"),
