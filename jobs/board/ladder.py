@@ -184,6 +184,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints, to avoid each station that may be to blame for a failed attempt."""
+    """Return the last attempt's constraints, but avoid each station that may be to blame for a failed attempt."""
     failed = (attempt.where.station for attempt in history if attempt.fault not in _BLAMELESS)
     return replace(history[-1].constraints, avoid=frozenset(failed))

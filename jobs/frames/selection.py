@@ -26,7 +26,7 @@ ChosenT = TypeVar("ChosenT")
 
 MERGED_FRAMES: Final = 32
 MERGED_GAP: Final = 2
-"""Neighbouring groups are read at once if together they span at most ``MERGED_FRAMES`` frames, and the next wanted
+"""Neighbouring groups are read together if they span at most ``MERGED_FRAMES`` frames, and the next wanted
 frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
 _FLOAT_BITS: Final = 50  #: A time given as float counts as the nearest tick if only rounding separates the two
 

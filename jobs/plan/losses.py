@@ -1,4 +1,4 @@
-"""Finds the losses in the output's video: captions, dynamic HDR, alpha, fields, and values that the container lacks."""
+"""Finds the losses in the output's video: captions, dynamic HDR, alpha, fields, and values the container cannot hold."""
 
 from collections.abc import Iterator, Sequence
 
