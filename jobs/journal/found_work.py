@@ -65,7 +65,7 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work below a folder or URL, at a work location, or for an output: ``place`` is any of these."""
+    """Return the work at ``place``: all work below a folder or URL, or the work of a work location or an output."""
     return [_look(work) for work in _works(place)]
 
 

@@ -1,4 +1,4 @@
-"""Finds the losses in the output's video: captions, dynamic HDR, alpha, fields, and values the container cannot hold."""
+"""Finds the losses in the output's video, such as captions, dynamic HDR, alpha, fields, and the container's losses."""
 
 from collections.abc import Iterator, Sequence
 
