@@ -1,4 +1,4 @@
-"""Finds the losses in the output's video, such as captions, dynamic HDR, alpha, fields, and the container's losses."""
+"""Finds the properties that the output's video loses because of its encoder, its codec or its container."""
 
 from collections.abc import Iterator, Sequence
 
