@@ -86,7 +86,7 @@ class EntryAction(Enum):
 
 
 class FileResult(Enum):
-    """The kind of file that an entry's output is. The values are stored in the database."""
+    """How an entry's output was made. The values are stored in the database."""
 
     ENCODED = "encoded"
     KEPT = "kept"  #: The input, byte for byte, because the result was not smaller

@@ -232,7 +232,7 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
-        # The number of threads changes the pictures to which a damaged stream decodes.
+        # The pictures that a damaged stream gives depend on the number of threads.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
         # A damaged picture must not depend on which earlier pictures are still held.
