@@ -316,7 +316,6 @@ def _attachment(stream: "Stream") -> Attachment:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPacket:
-
     pts_s: Fraction
     priming_samples: int
     #: The time by which the packet's stated duration exceeds its samples, if the packet holds only priming
