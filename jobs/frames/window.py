@@ -340,7 +340,7 @@ class GroupWindow:
         raise FramesEnd
 
     def _release(self, held: HeldFrames, number: int) -> None:
-        """Release the frame of a number that was handed out for the last time."""
+        """Release frame ``number`` of a read, which was handed out for the last time."""
         held.left -= 1
         _, size_bytes = held.frames.pop(number, (None, 0))
         held.held_bytes -= size_bytes
