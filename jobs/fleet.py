@@ -123,12 +123,13 @@ class Fleet:
     ) -> "QueuedJob":
         """Put a job into a queue and return it at once: a driver runs it on a fleet with this address and ``workers``.
 
-        The job outlives this fleet, which need not be open.
+        The job outlives this fleet, which need not be open. If the queue needs a token, the configuration's is sent.
 
         Args:
             spec: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``.
-            queue: a file or a postgresql:// URL. Default: the configuration's, else this user's on this machine.
-            job_id: as in ``Queue.submit``, like the other arguments; the token is the configuration's.
+            queue: a file or a postgresql:// URL. Default: the configuration's queue, else this user's queue on
+                this machine.
+            job_id: the id in the queue; another submission with this id is the same job.
             tenant: who submits the job.
             priority: higher runs first.
             due_in_s: among equal priorities, the job that is due first runs first.
@@ -168,7 +169,7 @@ class Fleet:
         return batch
 
     async def preview_batch(self, spec: BatchSpec, show: "Callable[[Intended], object]") -> "Preview":
-        """Show what a batch would do with each file, and estimate its time and size from a few samples. Write nothing.
+        """Show how a batch would treat each file, and estimate its time and size from a few samples. Write nothing.
 
         Raises:
             UsageError: the fleet is not open, or an input, a list or the template is invalid.
@@ -261,7 +262,7 @@ class Fleet:
 def transcode(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file and wait for it. ``options`` are the fields of ``TranscodeSpec``.
+    """Transcode one file, wait for the job and return its report. ``options`` are the fields of ``TranscodeSpec``.
 
     Raises:
         UsageError: options are invalid.
@@ -296,7 +297,7 @@ def _refuse_in_loop(name: str) -> None:
 def stills(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Take stills of one file into the folder ``output``, and wait for them. ``options`` are those of ``StillsSpec``.
+    """Take stills of one file into the folder ``output``, and wait for them. ``options`` are ``StillsSpec``'s fields.
 
     Raises:
         UsageError: options are invalid.
@@ -316,6 +317,6 @@ async def stills_async(
 async def run_stills(
     spec: StillsSpec, address: str | None, progress: Callable[[int], None] = lambda _frames: None
 ) -> "StillsReport":
-    """Take stills on a separate fleet."""
+    """Take stills on a new fleet, which is then closed."""
     async with Fleet(address, workers=spec.workers) as fleet:
         return await fleet.stills(spec, progress=progress)

@@ -1,4 +1,4 @@
-"""A batch: lists its files, compares them with earlier runs, keeps files in flight, and records their results."""
+"""Runs a batch: lists its files, compares them with earlier runs, keeps files in flight, and records their results."""
 
 import asyncio
 import secrets

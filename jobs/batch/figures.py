@@ -1,6 +1,6 @@
-"""The figures of a batch's last run, for a page.
+"""The figures of a batch's last run, for the HTML page of ``--report``.
 
-They are read from the batch's database, even while the batch runs. Addresses are redacted here, because the page
+The figures are read from the batch's database, even while the batch runs. Addresses are redacted here, because the page
 shortens them: the shown part might be a secret signature.
 """
 
@@ -23,7 +23,7 @@ _MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows sums
 
 @dataclass(frozen=True, slots=True)
 class FailedFile:
-    """A failed entry, and why it failed."""
+    """A failed input, the class of its error, and the error's message."""
 
     error: str
     source: str
@@ -32,7 +32,7 @@ class FailedFile:
 
 @dataclass(frozen=True, slots=True)
 class EngineShare:
-    """The work of one engine in the run."""
+    """How much work one decoder or encoder did in the run."""
 
     engine: str
     does: str  #: ``decodes`` or ``encodes``
@@ -64,7 +64,7 @@ class TimelineLane:
 
 @dataclass(frozen=True, slots=True)
 class SizedFile:
-    """An input and its output."""
+    """The sizes of an input and of its output."""
 
     source: str
     source_bytes: int
@@ -73,14 +73,14 @@ class SizedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All figures of the run."""
+    """The figures of one run, of all files or of the largest and the failed files."""
 
     root: str
     run: int
     began_s: float  #: since 1970
     wall_s: float
     files: int
-    done: int  #: including those skipped
+    done: int  #: including the ``skipped`` files
     skipped: int  #: done by earlier runs
     failed: int
     frames: int
@@ -96,7 +96,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A segment of the run."""
+    """When and where one segment ran, and by which decoder and encoder."""
 
     began_s: float  #: since the run began
     ended_s: float
@@ -109,7 +109,7 @@ class Span:
 
     @property
     def length_s(self) -> float:
-        """How long it ran."""
+        """How long the segment ran."""
         return self.ended_s - self.began_s
 
 

@@ -1,4 +1,4 @@
-"""One attempt at an entry: checks the input, makes room for the output, runs the job, and records the result."""
+"""One attempt at an entry: checks the input, makes its output's folder, runs the job, and records the result."""
 
 import asyncio
 import shutil
@@ -91,7 +91,7 @@ Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all files of a batch share."""
+    """The objects that all files of a batch share."""
 
     batch: BatchSpec
     specs: EntrySpecs
@@ -104,7 +104,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class FileRun:
-    """One attempt at a file."""
+    """One attempt at a file, and its progress. Call ``run`` once."""
 
     entry: BatchEntry
     around: Surroundings

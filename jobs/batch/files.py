@@ -1,4 +1,4 @@
-"""File operations around an entry's job: noticing a changed input, making room for the output, copying.
+"""File operations around an entry's job: noticing a changed input, making the output's folder, copying.
 
 All calls block.
 """
@@ -59,7 +59,7 @@ def database_path(batch: BatchSpec) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SeenInput:
-    """The current version and size of an input."""
+    """An input's version and size when the batch looked at it."""
 
     content: Content
     size_bytes: int | None
@@ -104,7 +104,7 @@ def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) ->
 def compare_all(
     entries: Sequence[BatchEntry], state: EntryState, batch: BatchSpec
 ) -> list[tuple[BatchEntry, EntryEvent]]:
-    """Compare entries in threads; return each with the result."""
+    """Compare entries in threads; return each entry with its event."""
     one = partial(compare, state=state, root=batch.output, hashed=batch.hash_inputs)
     with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
         return list(zip(entries, threads.map(one, entries), strict=True))
@@ -152,7 +152,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file with an output's name; None if the name is free, -1 if it is not a file's."""
+    """Return the size of the file with an output's name; None if the name is free, -1 if it is not a file."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -208,7 +208,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: the file's store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as in ``publish``.
     """
-    # Every try uses this name, and so removes the files of earlier tries.
+    # Every try uses the same name, and first removes the file of an earlier try.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ _AT_LEAST: Final = 4
 def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) -> bool:
     """Return whether another file should start; at most ``most`` files may be in flight.
 
-    A long film keeps all workers busy, and ends soonest if no other file runs; many small files run at a time.
+    A long film keeps all workers busy, and ends soonest if it runs alone. Of small files, many must run at once.
     ``segments_left`` has the number of unencoded segments of each file in flight, None for an unplanned file.
     """
     left = [1 if each is None else each for each in segments_left]
@@ -23,20 +23,20 @@ def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) ->
 
 @dataclass(slots=True)
 class PlannedFiles:
-    """Totals of the files planned so far."""
+    """Totals of the files planned so far, from which the demand of waiting files is estimated."""
 
     files: int = 0
     segments: int = 0
     frames: int = 0
 
     def add(self, segments: int, frames: int) -> None:
-        """Count a file."""
+        """Count a planned file with ``segments`` and ``frames``."""
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
         """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if none is planned.
 
-        At most ``room`` more files can run with those in flight; demand for more of them would start idle nodes.
+        ``room`` is how many files can run besides those in flight. Demand for more files would start nodes that idle.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

@@ -1,4 +1,4 @@
-"""A dry run: shows what a batch would do with each file, and estimates time and size from a few samples.
+"""A dry run: shows how a batch would treat each file, and estimates time and size from a few samples.
 
 The code of a real run is executed on a copy of the batch's database, and nothing else is written.
 """
@@ -39,7 +39,7 @@ _AT_ONCE: Final = 500
 
 
 class Intent(Enum):
-    """What a run would do with a file."""
+    """The action that a run would take on a file."""
 
     ENCODE = "encode"
     COPY = "copy"
@@ -50,7 +50,7 @@ class Intent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """A file, and what a run would do with it."""
+    """A file, and the action that a run would take on it."""
 
     intent: Intent
     source: str
@@ -89,7 +89,7 @@ class Preview:
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return the cost of inputs of ``source_bytes`` in all, if they are like the samples and all ``slots`` are busy."""
+    """Return the estimated cost of inputs of ``source_bytes`` in total on ``slots`` slots; None without samples."""
     sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None
@@ -108,7 +108,7 @@ async def preview_batch(
     slots: Callable[[], int],
     show: Callable[[Intended], object],
 ) -> Preview:
-    """Show what a batch would do with each file, then encode samples of the inputs to estimate time and size.
+    """Show how a batch would treat each file, then encode samples of the inputs to estimate time and size.
 
     ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, and is
     called after jobs have run. ``show`` is called for each file, in a thread.
@@ -249,9 +249,9 @@ class _DryRun:
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
-    """Return a job for the middle two seconds of what a spec encodes.
+    """Return a job for the middle two seconds of a spec's part.
 
-    If that is up to four seconds, all of it is encoded.
+    A part of up to four seconds is encoded completely.
     """
     fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
     if duration_s > 2 * _SAMPLE_S:

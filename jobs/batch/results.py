@@ -12,7 +12,7 @@ from .store.schema import BatchEntry, FileFault, FileResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """The result of one file of a batch."""
+    """The outcome of one file of a batch: its output, or the error."""
 
     source: str
     output: str  #: path or URL of the output; the file exists only if there is no error
@@ -94,11 +94,11 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """The progress of a batch."""
+    """How many files of a batch are in each state, the speed, and the time left."""
 
     elapsed_s: float
     files: int
-    done: int  #: including those ``skipped``
+    done: int  #: including the ``skipped`` files
     skipped: int  #: files done by an earlier run
     failed: int
     waiting: int
@@ -118,7 +118,7 @@ class BatchProgress:
 
     @property
     def saved_bytes(self) -> int:
-        """The fraction by which the outputs are smaller than their inputs; negative if they are larger."""
+        """How many bytes smaller the outputs are than their inputs; negative if they are larger."""
         return self.source_bytes - self.output_bytes
 
     def to_json(self) -> dict[str, Any]:

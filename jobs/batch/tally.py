@@ -33,7 +33,7 @@ class Tally:
         return self._files[EntryState.WAITING]
 
     def begin(self, database: BatchDatabase) -> None:
-        """Count what is listed."""
+        """Count the run's listed files."""
         self._files.update(database.counts())
         self._left_bytes = database.bytes_in(EntryState.WAITING)[0]
 
@@ -45,7 +45,7 @@ class Tally:
         self._failed_files = database.failed_files(FAILED_FILES)
 
     def started(self) -> None:
-        """Count a file that begins."""
+        """Count a file as running instead of waiting."""
         self._move(EntryState.WAITING, EntryState.RUNNING)
 
     def ended(self, entry: BatchEntry, result: BatchResult | None) -> None:

@@ -16,9 +16,10 @@ output's frame rate requires pictures there. Such a segment merges into its left
 neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
 joined is ever undone.
 
-``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts. The
-first suspect runs first, since a stream that breaks its decoder may do so in any segment. Once a segment has broken a
-device while running alone, the rest of the job is decoded in software.
+``ladder.py`` decides how a failed segment is retried. Suspects are segments that may have broken a device. While they
+have to run alone, no other segment starts. The first suspect runs before the others, since a stream that breaks its
+decoder may do so in any segment. Once a segment has broken a device while running alone, the rest of the job is
+decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
@@ -60,7 +61,7 @@ class Board:
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
-        """Return a fresh board of segments with these numbers of frames."""
+        """Return a new board with a waiting segment for each number in ``frames``, its number of frames."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
         return cls(tuple(segments), streams, may_fall_back)
 
@@ -244,7 +245,6 @@ def _acquitted(board: Board, culprit: BoardSegment) -> Board:
 
 
 def _cleared(board: Board, ended: BoardSegment) -> Board:
-    """Update ``is_cleared`` after ``ended`` was encoded."""
     was_alone = ended.running_as.alone and not ended.running_as.software
     is_left = any(map(_is_suspect, board.segments))
     return replace(board, is_cleared=is_left and (board.is_cleared or was_alone))
@@ -363,8 +363,8 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    The share is equal for all, or in proportion to the segment's frames if that is larger. ``frames_left`` includes the
-    segment's frames.
+    The segment gets an equal share, or a share in proportion to its frames if that share is larger. ``frames_left``
+    includes the segment's frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

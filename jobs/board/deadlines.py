@@ -33,10 +33,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class WorkPace:
-    """The progress of running work."""
+    """The progress of running work, and when its deadline last started."""
 
     label: str
-    total: int  #: its frames; 0 if unknown
+    total: int  #: the work's frames; 0 if unknown
     station: StationId = NO_WORKER.station
     awake_s: float = 0.0  #: the time since the work was first seen at this station
     frames: int = 0  #: the frames done

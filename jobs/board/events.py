@@ -15,8 +15,8 @@ class Finished:
 
     segment: int
     until: int  #: the last planned segment that the result covers
-    seam_before: tuple[PictureHash, ...]  #: its first pictures
-    seam_after: tuple[PictureHash, ...]  #: the first pictures past the end of the segment
+    seam_before: tuple[PictureHash, ...]  #: hashes of the segment's first pictures
+    seam_after: tuple[PictureHash, ...]  #: hashes of the first pictures past the segment's end
     at_start: bool  #: whether the segment was decoded from the track's first packet
     sound: bool = True  #: whether decoding from the track's start would give the same damaged pictures
     is_void: bool = False  #: whether no source picture of the segment could be decoded; a neighbour supplies pictures
@@ -97,7 +97,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Fail the job."""
+    """End the job with this error."""
 
     error: CodecfleetError
 

@@ -42,7 +42,7 @@ SHARED_LOSSES: Final = 2  #: After this many silent deaths of workers the work r
 
 
 class FaultKind(Enum):
-    """What a failed attempt means for the work."""
+    """Why an attempt failed. The kind decides how the work is retried."""
 
     REFUSED = "refused"  #: the input or the request is at fault, so the work fails everywhere in the same way
     FAILED = "failed"  #: the work's process is sound; another attempt may succeed
@@ -81,13 +81,13 @@ class Attempt:
 
 
 def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
-    """Return what an error means for the work that it ended."""
+    """Return the kind of fault for an error that ended work under ``constraints``."""
     if error.retry is Retry.NEVER:
         return FaultKind.REFUSED
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        return FaultKind.LOST  # this work ran alone, so it was not the work that broke the worker
+        return FaultKind.LOST  # this work ran in a process of its own, so it did not break the worker's process
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 
@@ -175,7 +175,7 @@ def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -
 
 
 def reason(attempt: Attempt) -> str:
-    """Return why software decodes work after an attempt."""
+    """Return, in words, why software decodes work after this attempt failed."""
     return f"the device failed: {attempt.cause.partition(': ')[2]}"
 
 
@@ -184,6 +184,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints, to avoid each station that may be to blame for a failed attempt."""
+    """Return the last attempt's constraints, but avoid each station that may be to blame for a failed attempt."""
     failed = (attempt.where.station for attempt in history if attempt.fault not in _BLAMELESS)
     return replace(history[-1].constraints, avoid=frozenset(failed))

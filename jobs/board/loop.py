@@ -188,7 +188,7 @@ class BoardLoop(Generic[ResultT]):
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs in flight."""
+        """The runs in flight, in the order of their start."""
         return tuple(self._runs.values())
 
     @property

@@ -64,8 +64,8 @@ class BoardSegment:
     runs: int = 0  #: how many runs have started; also the number of the newest run
     in_flight: frozenset[int] = frozenset()  #: the runs that have not ended
     was_doubled: bool = False  #: whether the segment has had two runs at the same time
-    seam_before: tuple[PictureHash, ...] = ()  #: its first pictures
-    seam_after: tuple[PictureHash, ...] = ()  #: the first pictures past the end of the segment
+    seam_before: tuple[PictureHash, ...] = ()  #: hashes of the segment's first pictures
+    seam_after: tuple[PictureHash, ...] = ()  #: hashes of the first pictures past the segment's end
     is_open: bool = False  #: on a streaming board: handed over while the run continues
     is_stale: bool = False  #: on a streaming board: the result of the run is no longer wanted
 

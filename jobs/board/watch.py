@@ -110,7 +110,7 @@ class WorkWatch:
         return max((pace.frames for pace in self.paces.running.values() if pace.label == label), default=0)
 
     async def run(self) -> None:
-        """Sample until cancelled."""
+        """Sample all running work until cancelled, and end the work that hangs."""
         before_s = self._clock()
         while True:
             await self._sleep(LOOK_S)

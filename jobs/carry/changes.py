@@ -19,7 +19,8 @@ from ..source.life import PictureLife, PictureRun
 from ..source.one_format import base_run
 
 _KEEPS_SHAPE: Final = Fraction(1, 200)
-_ALIKE: Final = {"primaries": {7: 6}, "transfer": {6: 1, 14: 1, 15: 1}, "matrix": {5: 6}}  #: Synonyms in H.273
+_ALIKE: Final = {"primaries": {7: 6}, "transfer": {6: 1, 14: 1, 15: 1}, "matrix": {5: 6}}
+"""For each field, the H.273 values that count as another value."""
 _BT709: Final = 1
 _NAMED_SPANS: Final = 3
 

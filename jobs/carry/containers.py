@@ -1,4 +1,4 @@
-"""What each output container can hold, and how it is written: one frozen value for each file extension.
+"""The output containers: for each file extension, one frozen value with its codecs, tracks and muxer options.
 
 The tables list only what players can be expected to read; FFmpeg's muxers accept more. In tests, every entry is written
 and read. docs/containers.md shows the same table.

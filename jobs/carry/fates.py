@@ -35,7 +35,7 @@ class Fates:
     burnt: Track | None  #: the subtitle track that is burnt into the pictures
 
     def of(self, track: Track) -> TrackPlan:
-        """Return the plan for a track."""
+        """Return whether a track is copied, converted, encoded or dropped, and why."""
         decide = {TrackKind.AUDIO: self._audio, TrackKind.SUBTITLE: self._subtitle, TrackKind.DATA: self._data}
         if track.kind in decide:
             return decide[track.kind](track)

@@ -1,4 +1,4 @@
-"""Finds out what a container's header can state about the pictures: a header is written into memory and read back.
+"""Finds the picture properties that a container's header can state: a header is written into memory and read back.
 
 Muxers have too many special cases for a table: Matroska states a rotation but no stretch, QuickTime states no cube map,
 and WebM refuses some stereo arrangements. The trial takes well under a millisecond.
@@ -35,7 +35,7 @@ _TICK = Fraction(1, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the container's header states about the pictures, and what is lost."""
+    """The picture properties that the container's header states, and the losses."""
 
     picture: VideoFormat
     extras: StreamExtras  #: properties of the pictures that are not part of their format
@@ -93,7 +93,7 @@ def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool
 
 
 def settle_header(output: VideoFormat, extras: StreamExtras, container: Container) -> Header:
-    """Return the header's side data, and warnings for what is lost.
+    """Return the header's side data, and warnings about losses.
 
     Data that the muxer refuses is left out; data that reads back differently is written anyway, with a warning.
     """

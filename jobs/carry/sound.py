@@ -32,7 +32,7 @@ def mixed_to(track: Track, wanted: str) -> int | None:
 
 
 def layouts(track: Track) -> tuple[str, ...]:
-    """Return a track's layouts in order."""
+    """Return the distinct layouts of a sound track, in the order in which they occur; () for other tracks."""
     if track.formats:
         return tuple(dict.fromkeys(found.layout for found in track.formats))
     return () if track.audio is None else (track.audio.layout,)

@@ -22,7 +22,7 @@ _ABOUT_THE_FILE = re.compile(
 
 
 def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track: bool = False) -> dict[str, str]:
-    """Return the tags to carry into ``container``."""
+    """Return the tags to carry into ``container``: without those about the old file, and spelt as muxers expect."""
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}
     if of_track:
         kept = _track_tags(kept, container)

@@ -21,7 +21,7 @@ _TRACK_CHECKS = {
 
 
 class Action(Enum):
-    """What is done with a track."""
+    """How the output treats a track of the source."""
 
     COPY = "copied"
     CONVERT = "converted"
@@ -40,13 +40,13 @@ class PictureTimes:
 
 @dataclass(frozen=True, slots=True)
 class TrackPlan:
-    """The plan for one track."""
+    """The decision about one track of the source, and its reason."""
 
     track: Track
     action: Action
     codec: str | None  #: the output's codec; None if the track is dropped
     reason: str
-    loss: str | None = None  #: a stable code for an unrequested loss; "" if there is none
+    loss: str | None = None  #: a stable code for an unrequested loss; None if there is none
     asked: bool = False  #: whether the track is dropped at the user's request
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all

@@ -1,1 +1,1 @@
-"""Clips of films for learning: which frames they have, their order, and the process that reads each."""
+"""Clips of films for learning: the frames of each clip, the order of clips, and the process that reads each clip."""

@@ -1,4 +1,4 @@
-"""Decides which clips of which films a loader reads, and in which order, from its shard, seed and epoch. Pure."""
+"""Decides from a loader's shard, seed and epoch which clips it reads, and in which order. Pure."""
 
 import hashlib
 import random

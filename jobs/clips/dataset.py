@@ -41,15 +41,15 @@ class FilmClip(NamedTuple):
 
 
 class ClipDataset:
-    """Clips of many films, in an order that a seed decides: iterate over it once in each epoch.
+    """Clips of many films, in an order that a seed decides. Iterate over the dataset once in each epoch.
 
         dataset = ClipDataset(films, partial(clips_at_random_indices, num_frames_per_clip=16), clips_per_film=1)
         for clip in dataset:
             train(clip.data)
 
-    Each clip of an epoch is in exactly one shard: a worker process of a rank. A data set can be pickled. It opens films
-    only when they are read, never before a fork. A subclass that is also a ``torch.utils.data.IterableDataset`` works
-    with ``DataLoader``; it then finds the part of its worker.
+    Each clip of an epoch is in exactly one shard, the part that one worker process of one rank reads. A dataset can be
+    pickled. It opens films only when they are read, never before a fork. A subclass that is also a
+    ``torch.utils.data.IterableDataset`` works with ``DataLoader``, and finds out which shard its process reads.
 
     Args:
         sources: paths or fsspec URLs.
@@ -58,7 +58,7 @@ class ClipDataset:
         clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
             whole films.
         format: the format of a clip's tensor.
-        seed: decides order and seeds.
+        seed: decides the order of the clips, and the seeds that ``clips`` gets.
         shuffle: whether films and clips come in random order.
         films_open: how many films are read at once, with their clips mixed.
         rank: this process's number among the processes that train.
@@ -131,7 +131,7 @@ class ClipDataset:
         shard, of = self._shard()
         if (state["shard"], state["shards"]) != (shard, of):
             message = f"the state belongs to shard {state['shard']} of {state['shards']}, not {shard} of {of}"
-            raise UsageError(message, "Resume with as many ranks and workers as before.")
+            raise UsageError(message, "Resume with the same numbers of ranks and workers.")
         self.epoch, self._place, self._resumes = state["epoch"], (state["block"], state["clips"]), True
 
     def __iter__(self) -> Iterator[FilmClip]:

@@ -71,7 +71,7 @@ class DeviceInput:
 
     @property
     def item_bytes(self) -> int:
-        """The bytes of a sample."""
+        """The size of a sample in bytes."""
         return self.planes[0].item_bytes
 
 
@@ -214,7 +214,7 @@ def host_array(tensor: DeviceTensor, fetch: Callable[[int, int], NDArray[np.uint
 
 
 def strides_of(tensor: DeviceTensor) -> tuple[int, ...]:
-    """Return the strides in bytes."""
+    """Return a tensor's strides in bytes; those of a contiguous tensor if it states none."""
     axes = range(len(tensor.shape))
     return tensor.strides_bytes or tuple(prod(tensor.shape[axis + 1 :]) * tensor.item_bytes for axis in axes)
 

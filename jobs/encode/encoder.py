@@ -110,26 +110,26 @@ class FrameSink(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Stop after the current picture."""
+        """End after the last picture, and complete the result."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """End without finishing."""
+        """End without a complete result."""
 
     def add_all(self, items: Iterable[object]) -> None:
-        """Take all pictures, until cancelled."""
+        """Take the pictures in ``items``, until they end or ``cancel`` is called."""
         for item in items:
             if self.is_over:
                 return
             self.add(item)
 
     def cancel(self) -> None:
-        """Take no more pictures."""
+        """Let ``add_all`` stop after the current picture."""
         self.is_over = True
 
 
 class FrameEncoder(FrameSink):
-    """Encodes frames into a file."""
+    """Encodes a caller's frames into a file; the first frames decide the encoder and the rate."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ _BY_BYTES: Final = {1: "nv12", 2: "p010le"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offered:
-    """One picture to encode."""
+    """One picture of a caller, read into one form, with its time and the caller's requests."""
 
     pixels: VideoFrame | DevicePicture
     format: VideoFormat  #: the picture states the format's frame rate if ``states_rate``
@@ -67,7 +67,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputReader:
-    """Reads a caller's items as pictures."""
+    """Reads the items that a caller offers (arrays, frames, tensors, bytes) as pictures."""
 
     pix_fmt: str | None  #: FFmpeg's name of the layout of arrays; if None, the shape decides
     size: tuple[int, int] | None  #: (width, height) of raw bytes

@@ -28,8 +28,8 @@ class EncodeFrame:
         picture: anything ``encode`` accepts as a picture.
         time_s: the presentation time in seconds; by default the picture's own time, if it has one.
         keyframe: make the frame an IDR picture.
-        sei_messages: messages to write with the picture; NVENC only.
-        rates: the rates from this frame on; NVENC only.
+        sei_messages: messages to write with the picture; VP9 cannot hold them.
+        rates: the rates from this frame on; software supports some of them, and only with x264.
 
     Raises:
         UsageError: ``time_s`` is not a number, ``sei_messages`` are not messages, or ``rates`` is not a change.
@@ -119,7 +119,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     @property
     def colour_of_rgb(self) -> Colour:
-        """The colour to which RGB is converted."""
+        """The colour of YUV made from RGB: ``matrix``, its usual primaries and transfer, limited range."""
         return _COLOURS[self.matrix]
 
 

@@ -84,7 +84,7 @@ class BatchPlan:
             raise UsageError(message, f"{advice} TensorFormat a smaller size.")
 
     def pieces(self) -> Iterator[BatchPiece]:
-        """Return the pieces to submit, in order."""
+        """Yield the pieces of the selection, in order; each becomes one piece of work."""
         part = self.source.part
         numbers = np.array(self.positions, dtype=np.int64) * self.request.every
         most = MOST_BYTES // self.frame_bytes

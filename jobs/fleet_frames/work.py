@@ -57,7 +57,7 @@ class KeptFilms:
 
 
 KEPT_FILMS: Final = KeptFilms()
-"""This process's."""
+"""The films that this process keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
     @property
     def file(self) -> str:
-        """Name its source."""
+        """The source."""
         return self.request.source
 
     def run(self, context: WorkContext) -> MadeBatches | None:

@@ -26,13 +26,13 @@ from .source import FrameSource, open_frame_source
 from .window import FramesEnd
 
 STEP_FRAMES: Final = 16
-"""How many frames at most are read at once for a user who steps through a film, frame by frame."""
+"""The most frames that are read at once for a user who steps through a film, frame by frame."""
 AHEAD_BYTES: Final = 64 << 20
-"""How much memory the frames may take that are kept for such a user; one frame may take more."""
+"""The most memory for the frames read ahead for that user; a single frame may be larger."""
 
 
 class Film:
-    """The state kept between reads of one source: its index and its decoders' proofs. Thread-safe.
+    """The state kept between reads of one source: its index and the proofs of its entries. Thread-safe.
 
     When this object is closed or deleted, it releases the bytes or the file of a ``HeldSource``. With the ``reading``
     of another process, the source is not read again.
@@ -235,16 +235,16 @@ class FrameSelection:
 
 
 class SingleFrames:
-    """Single frames of a film. On the host, the frame after the last requested one is read with the next few frames.
+    """Reads single frames of a film. On the host, reading the frame after the previous one also reads frames ahead.
 
-    A user who steps through a film would otherwise pay a group of pictures for each frame. The first step reads 2
-    frames, and each further read twice as many as the one before. Thread-safe.
+    Otherwise, for a user who steps through a film, a group of pictures would be decoded for each frame. The first step
+    reads 2 frames, and each further read twice as many as the read before. Thread-safe.
     """
 
     def __init__(self, film: Film) -> None:
         self._film = film
         self._next = -1
-        self._step = 1  #: how many frames the last read was for
+        self._step = 1  #: how many frames the last read asked for
         self._ahead: dict[int, Frame] = {}
 
     def frame(self, index: int) -> Frame:

@@ -42,7 +42,7 @@ class FrameMaker:
     def frames(
         self, number: int, ticks: int, picture: VideoFrame | DevicePicture
     ) -> Iterator[tuple[int, tuple[Frame, int]]]:
-        """Yield (ticks, (frame, its bytes)) of a picture with its number in the part."""
+        """Yield (ticks, (frame, size in bytes)) for each frame made of a picture, which is ``number`` in the part."""
         notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
         for moment, each in ((ticks, picture),) if self._chain is None else self._chain.push(ticks, picture):
             frame = self._frame(number, moment, each, notes)

@@ -66,4 +66,4 @@ class Readings:
 
 
 READINGS: Final = Readings()
-"""This process's."""
+"""The readings that this process keeps."""

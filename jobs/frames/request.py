@@ -90,7 +90,7 @@ class FramesReport:
     failed_packets: int = 0
     corrupt_frames: int = 0
     entry_moves: int = 0  #: how many times a segment was decoded again from further back
-    held_bytes: int = 0  #: decoded ahead now
+    held_bytes: int = 0  #: the size of the frames that are decoded ahead now
     held_bytes_max: int = 0
 
 

@@ -26,7 +26,7 @@ ChosenT = TypeVar("ChosenT")
 
 MERGED_FRAMES: Final = 32
 MERGED_GAP: Final = 2
-"""Neighbouring groups are read at once if together they span at most ``MERGED_FRAMES`` frames, and the next wanted
+"""Neighbouring groups are read together if they span at most ``MERGED_FRAMES`` frames, and the next wanted
 frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
 _FLOAT_BITS: Final = 50  #: A time given as float counts as the nearest tick if only rounding separates the two
 
@@ -119,7 +119,7 @@ class PartFrames:
 
     @cached_property
     def group_of(self) -> NDArray[np.int64]:
-        """The group of each picture of the part."""
+        """The number of the group that holds each picture of the part."""
         if self.is_counted:
             return np.repeat(np.arange(len(self.groups)), [segment.frames for segment in self.groups])
         return np.unique(self._entries, return_inverse=True)[1].astype(np.int64)
@@ -135,7 +135,7 @@ class PartFrames:
         return tuple(times[place : place + count].tolist())
 
     def last_packet(self, ticks: Sequence[int]) -> int:
-        """Return the last packet, in demux order, that holds pictures of the track. Only for reliable times."""
+        """Return the last packet, in demux order, of the pictures shown at ``ticks``. Only for reliable times."""
         return int(self._ordered[np.searchsorted(self.ranges.index.times, np.array(ticks))].max())
 
     @cached_property
@@ -146,7 +146,10 @@ class PartFrames:
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """For each picture, the last access point before it in packet and in display order; -1 is the track's start."""
+        """For each picture, the packet of the last access point that precedes it in both decoding and display order.
+
+        -1 means the track's start.
+        """
         index = self.ranges.index
         packets = self._ordered[self.first : self.first + len(self.times)]
         points = np.array([p.packet for p in index.access_points if index.pts[p.packet] != MISSING], dtype=np.int64)
@@ -215,7 +218,7 @@ class ReadPlan:
     def of(
         cls, numbers: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], *, most: int, whole: bool, merge: bool
     ) -> Self:
-        """Plan the reads of ``numbers``, each in the group that ``group_of`` states, with at most ``most`` in memory.
+        """Plan the reads of ``numbers``, each in the group that ``group_of`` states; memory holds ``most`` frames.
 
         Ascending numbers are handed out while they are decoded, so that each group is read once. In other orders,
         frames are read in windows of ``most`` frames, and a group is read once in each window. With ``whole``, frames

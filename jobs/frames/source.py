@@ -1,4 +1,4 @@
-"""Decides everything that comes before a source's first frame: the segments, the formats, and the decoders."""
+"""Decides on a source's segments, formats and decoders before its first frame is decoded."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class FrameSource:
     reading: SourceReading
     ranges: TrackRanges
     part: PartFrames  #: the frames of ``ranges``, by number
-    format: VideoFormat  #: as decoded
+    format: VideoFormat  #: the format of decoded pictures
     output: VideoFormat | None  #: the format to which frames are converted; None for no conversion
     device: WorkerDevice | None
     on_device: bool  #: whether frames are in the device's memory
@@ -46,17 +46,17 @@ class FrameSource:
     segment_bytes: int  #: the most bytes decoded ahead of each segment
 
     def frames_of(self, pictures: int) -> int:
-        """Return how many frames a number of pictures gives."""
+        """Return how many frames come from ``pictures`` pictures, of which every ``every``-th is taken."""
         return pictures // self.request.every
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of a frame without padding."""
+        """The size in bytes of a frame as it is handed out, without padding."""
         return picture_bytes(self.output or self.format)
 
     @property
     def frames_held(self) -> int:
-        """How many frames may be in memory."""
+        """How many frames fit into ``limit_bytes``; at least 1."""
         return max(1, self.limit_bytes // self.frame_bytes)
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
@@ -139,7 +139,7 @@ def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held
 
 
 def picture_bytes(picture: VideoFormat) -> int:
-    """Return the bytes of a picture without padding."""
+    """Return the size in bytes of a picture without padding."""
     layout = PixelFormat(picture.pix_fmt, picture.width, picture.height)
     return sum(-(-component.bits // 8) * component.width * component.height for component in layout.components)
 

@@ -71,7 +71,7 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     @property
     def report(self) -> FramesReport:
-        """The progress so far."""
+        """The counts of the iteration over all frames so far."""
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:
@@ -205,7 +205,6 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._single.clear()
 
     async def _end_reading(self) -> None:
-        """End the iteration."""
         self._is_closed = True
         if self._reader is not None:
             self._reader.stop()
@@ -275,7 +274,7 @@ def frames(
     gpu: WorkerDevice | None = None,
     **options: Unpack[FrameOptions],
 ) -> FrameStream:
-    """Decode a source's frames for analysis and training: those that ``transcode`` takes, at the same times.
+    """Decode a source's frames for analysis and training: the same frames, at the same times, as ``transcode`` takes.
 
     They are decoded in this process, several segments at once: on this process's own GPU if there is one, otherwise in
     software. Inside a Ray task or actor, that GPU is the one that Ray assigned to the task or actor.

@@ -20,16 +20,16 @@ AHEAD_SHARE: Final = 16
 
 
 class FramesEnd(Exception):
-    """Every frame was delivered."""
+    """Raised by ``poll`` after the last frame."""
 
 
 class Superseded(Exception):
-    """A thread's frames are no longer wanted."""
+    """Raised in a decoding thread whose frames are no longer wanted; the thread then ends."""
 
 
 @dataclass(slots=True, eq=False)
 class FrameQueue:
-    """The frames of one run over a segment."""
+    """The frames that one run over a segment has decoded and that nobody has taken yet."""
 
     _window: "FrameWindow"
     frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: frames, with their sizes in bytes
@@ -126,7 +126,7 @@ class FrameWindow:
             self.notify()
 
     def complete(self, segment: int) -> None:
-        """End a segment once its frames are taken."""
+        """Record that a segment is decoded; it ends when its frames are taken."""
         with self.changed:
             if segment in self._queues:
                 self._queues[segment].is_complete = True
@@ -181,7 +181,7 @@ class FrameWindow:
 
 @dataclass(slots=True, eq=False)
 class HeldFrames:
-    """The frames of one read."""
+    """The frames of one read that are in memory, and how often each is still needed."""
 
     read: GroupRead
     room: threading.Condition  #: where the read's thread waits until it may add a frame
@@ -201,8 +201,8 @@ class GroupWindow:
     poll may succeed again after it returned None. ``undecodable`` returns the error in place of a frame that cannot be
     decoded; None leaves out such frames.
 
-    A dozen threads that wake for each frame, only to wait again, would compete for the GIL with those that decode. So
-    each change wakes only a thread that can go on.
+    A dozen threads that wake for each frame, only to wait again, would compete for the GIL with threads that
+    decode. So each change wakes only a thread that can go on.
     """
 
     def __init__(
@@ -340,7 +340,7 @@ class GroupWindow:
         raise FramesEnd
 
     def _release(self, held: HeldFrames, number: int) -> None:
-        """Release the frame of a number that was handed out for the last time."""
+        """Release frame ``number`` of a read, which was handed out for the last time."""
         held.left -= 1
         _, size_bytes = held.frames.pop(number, (None, 0))
         held.held_bytes -= size_bytes

@@ -47,7 +47,7 @@ class TensorGather:
 
     @property
     def tensors(self) -> tuple[GatheredTensor, ...]:
-        """The tensors of the file."""
+        """The tensors in the file, with their names there and their shapes over all frames."""
         kinds = self._kinds or []
         names = _unique([name for name, _, _ in kinds])
         return tuple(

@@ -168,5 +168,5 @@ class _InferRun:
             warnings.append(f"damage in {counted(self._damaged, 'segment')}: the network ran on decodable pictures")
         promised, decoded = self.plan.ranges.frames, self.gather.frames
         if decoded != promised:
-            warnings.append(f"the index promises {promised} frames, and {decoded} were decoded")
+            warnings.append(f"the index promises {promised} frames, but {decoded} were decoded")
         return warnings

@@ -46,7 +46,7 @@ class InferPlan:
         )
 
     def work(self, job: str, run: Run, networks: NetworksOf) -> InferSegment:
-        """Return the work of a run."""
+        """Return the work that decodes a run's range and runs the network over its pictures."""
         return InferSegment(
             job=job,
             label=run.label,

@@ -1,1 +1,1 @@
-"""Joins segments into one exact file: side tracks, times, proof, publishing."""
+"""Joins segments into one exact file: times the packets, adds the other tracks, proves the file and publishes it."""

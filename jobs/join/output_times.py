@@ -1,7 +1,7 @@
 """Computes the presentation and decoding times of the joined track, segment by segment. Pure.
 
-Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. This suits mp4 and mov,
-where decoding times are sums of durations: each sample then lasts as long as a picture.
+Packet i in decoding order is decoded a time ``lead`` before picture i in presentation order is shown. This suits
+mp4 and mov, where decoding times are sums of durations: each sample then lasts as long as a picture.
 
 With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
 bounds rise with i, and neither bound needs a picture of a later segment, so cuts change no time.
@@ -50,7 +50,7 @@ class PacketTimes:
 
 @dataclass(slots=True)
 class OutputTimes:
-    """Turns source times into output times."""
+    """Turns the source's picture times into the output's packet times. Call ``segment`` for each segment in order."""
 
     source_time_base: Fraction
     output_tick: Fraction

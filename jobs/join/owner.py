@@ -153,7 +153,7 @@ class FolderOwner:
             self._folder.rmdir()
 
     def release(self) -> None:
-        """Give the folder up, even if it has been removed. Idempotent."""
+        """Release the folder, even if it no longer exists. Idempotent."""
         self._released.set()
         if self._file is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Proves that the joined file shows exactly the pictures taken from the source, before and after the join."""
+"""Proves, before and after the join, that the joined file shows exactly the pictures taken from the source."""
 
 import hashlib
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_WINDOW_S = 10  #: How far apart in time the packets of different tracks may be in the source for sorting to work
+_WINDOW_S = 10  #: Packets of different tracks are sorted if the source stores them at most this far apart in time
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840

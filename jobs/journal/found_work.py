@@ -25,17 +25,17 @@ from .work import place_of, published
 
 
 class WorkState(Enum):
-    """The state of work."""
+    """The state of one job's work."""
 
     RUNNING = "running"  #: a job is running
     UNFINISHED = "unfinished"  #: ``codecfleet resume`` continues it
     USELESS = "useless"  #: no segment is finished
-    UNREADABLE = "unreadable"  #: it is another user's
+    UNREADABLE = "unreadable"  #: the work belongs to another user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundWork:
-    """Work at one place."""
+    """The work of one job, and its place ``work``."""
 
     work: str
     state: WorkState
@@ -65,7 +65,7 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work below a folder or URL, at a work location, or for an output: ``place`` is any of these."""
+    """Return the work at ``place``: all work below a folder or URL, or the work of a work location or an output."""
     return [_look(work) for work in _works(place)]
 
 

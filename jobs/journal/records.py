@@ -120,7 +120,7 @@ def read_stream(data: bytes) -> RecordStream:
 
 
 def packed(record: Record) -> bytes:
-    """Return a record's content."""
+    """Return a record's content as msgpack."""
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     if isinstance(record, Encoded):
         values["facts"] = _packed_facts(values.pop("facts"))  # always last

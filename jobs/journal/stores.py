@@ -37,7 +37,7 @@ class Store:
     This base class is for jobs without a journal and stores nothing. The calls of its subclasses raise StorageFailed.
     """
 
-    keeps = False  #: whether it holds anything
+    keeps = False  #: whether records and payloads are stored
 
     def read(self) -> bytes:
         """Return the whole journal; empty if no journal is stored."""
@@ -124,7 +124,7 @@ class FolderStore(Store):
 
 
 class ObjectStore(Store):
-    """A place behind fsspec."""
+    """A place that fsspec reaches, with an object for each record and payload."""
 
     keeps = True
 
@@ -185,7 +185,7 @@ class ObjectStore(Store):
         return int(self._call(self._files.du, self._root))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an object."""
+        """Write or replace the object ``name``."""
         self._call(self._files.pipe_file, f"{self._root}/{name}", content)
 
     def _names(self) -> list[str]:

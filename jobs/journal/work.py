@@ -90,7 +90,7 @@ class WorkPlace:
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
     def forget(self) -> None:
-        """Start over."""
+        """Forget the found work, so that the job starts over."""
         self.found = Replay()
 
     def spooled(self, record: Encoded) -> SpooledSegment:
@@ -143,8 +143,8 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal is removed last: it tells a later run that the output is published and the rest can be
-            # removed.
+            # The journal is removed last: it tells a later run that the output is published and the other
+            # files can be removed.
             self.spool.remove()
         self._store.remove()
         if isinstance(self._owner, FolderOwner):

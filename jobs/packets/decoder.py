@@ -38,7 +38,7 @@ class Decoder(OwnThread):
         decoder: ``"auto"``, ``"software"`` or ``"nvdec"``. With ``"auto"``, software takes over at a keyframe that
             NVDEC cannot decode; ``fallback`` says why.
         nvdec: latency, SEI messages, decode statistics and the largest size. Software supports only the first two.
-        max_pixels: larger pictures count as damage.
+        max_pixels: the most pixels of a picture; larger pictures count as damage.
         device: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
         context: the handle of your CUDA context to work in; by default the device's primary context.
         stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state a

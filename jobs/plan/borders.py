@@ -49,7 +49,7 @@ class FoundPicture:
         return f"--crop auto: {'found a border' if self.region else 'found no border'} common to {pictures}"
 
 
-NO_BORDER: Final = FoundPicture(None, None)  #: There was no search
+NO_BORDER: Final = FoundPicture(None, None)  #: The result without a search
 
 
 def find_picture(

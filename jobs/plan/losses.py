@@ -1,4 +1,4 @@
-"""Finds what the output's video loses: captions, dynamic HDR, alpha, fields, and what the container cannot hold."""
+"""Finds the properties that the output's video loses because of its encoder, its codec or its container."""
 
 from collections.abc import Iterator, Sequence
 

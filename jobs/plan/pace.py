@@ -48,10 +48,10 @@ class SourcePart:
 
     reading: SourceReading  #: The source, with the formats and changes of this part only
     format: VideoFormat  #: The common format of the part's pictures
-    extras: StreamExtras  #: Their side data
+    extras: StreamExtras  #: The side data of the part's pictures
     grid: KeyframeGrid | CountedGrid | None  #: The requested keyframes, if any
     rate: FrameRate | None  #: The requested frame rate, if any
-    ranges: TrackRanges  #: Its segments
+    ranges: TrackRanges  #: The part's segments
     clock: OutputClock
 
 
@@ -116,9 +116,9 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return the requested keyframe grid, from the output's first picture.
+    """Return the requested keyframe grid, which counts from the output's first picture.
 
-        ``shown_from_ticks`` is as in ``settle_rate``.
+    ``shown_from_ticks`` is as in ``settle_rate``.
 
     Raises UsageError: the interval is shorter than a picture.
     """

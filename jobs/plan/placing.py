@@ -156,7 +156,10 @@ def check_memory(demand: Demand, inventory: Inventory) -> None:
 
 @lru_cache(_CASES_KEPT)
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
-    """Return what an engine must support for a codec (None if unknown) and a pixel format, both by FFmpeg's names."""
+    """Return the case that an engine must support for a codec (None if unknown) and a pixel format.
+
+    Both have FFmpeg's names.
+    """
     known = {codec.value: codec for codec in MediaCodec} | _BY_FFMPEG
     codec = known.get(codec_name or "", MediaCodec.OTHER)
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)

@@ -1,6 +1,6 @@
 """The plan of a job: everything that decides the output's bytes.
 
-``read_for`` reads everything. ``plan_of`` is a pure function of what was read and the spec. A plan never depends on
+``read_for`` reads everything. ``plan_of`` is a pure function of these reads and the spec. A plan never depends on
 workers, cores or measured speeds.
 """
 
@@ -44,10 +44,10 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a job will do, decided before any work starts."""
+    """The decisions about a job, made before any work starts."""
 
     spec: TranscodeSpec  #: The request
-    container: Container  #: The output's
+    container: Container  #: The output's container
     index: TrackIndex  #: The index of the source's video track
     source_format: VideoFormat
     extras: StreamExtras  #: The side data of the pictures
@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def duration_s(self) -> Fraction:
-        """The output's duration."""
+        """The output's duration according to the index, including that of the last picture."""
         if self.filters.rate is not None:
             return self.frames * self.clock.tick_s
         first = self.segments[0].start_ticks
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def tracks_report(self) -> tuple[TrackReport, ...]:
-        """What happens to each track, beginning with the encoded one."""
+        """The treatment of each track, beginning with the encoded one."""
         video = self.carry.video
         encoded = TrackReport(
             kind="video",
@@ -255,7 +255,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
 
 
 def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
-    """Plan the job from what was read. Pure; raises the errors of ``plan_transcode``."""
+    """Plan the job from its ``reads``. Pure; raises the errors of ``plan_transcode``."""
     asked = asked_of(spec)
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)

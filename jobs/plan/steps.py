@@ -45,7 +45,7 @@ class Framing:
         return replace(source, width=width, height=height, sample_aspect_ratio=shape if self.turn[0] else 1 / shape)
 
     def extras(self, extras: StreamExtras) -> StreamExtras:
-        """Return the side data of the output's track."""
+        """Return the side data of the output's track, without a display matrix that the turn replaces."""
         return replace(extras, display_matrix=None) if self.replaces_matrix else extras
 
 

@@ -26,12 +26,12 @@ PACKET_MARGIN: Final = 2
 class PlannedSegment:
     """One segment: presentation times [``start_ticks``, ``end_ticks``). None means the track's start or end."""
 
-    segment: int  #: Its number
+    segment: int  #: The segment's number
     start_ticks: int | None
     end_ticks: int | None
     cut_packet: int  #: The packet of the last access point at or before the start; 0 if the segment starts the track
     frames: int  #: How many pictures the index promises
-    reason: str  #: Why it starts there
+    reason: str  #: Why the segment starts there
     #: The numbers [first, end) of the output's pictures, if the output has its own frame rate
     numbers: tuple[int, int] | None = None
 
@@ -77,13 +77,13 @@ class TrackRanges:
 
     @property
     def frames(self) -> int:
-        """How many pictures the index promises."""
+        """How many pictures the index promises in all segments."""
         return sum(segment.frames for segment in self.segments)
 
     def decode(
         self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
     ) -> DecodeRange:
-        """Return what to decode from ``segment`` to ``until``, including warm-up and the pictures of the seam.
+        """Return the range to decode for ``segment`` to ``until``, including warm-up and the pictures of the seam.
 
         Decoding starts ``entry_moves`` entries earlier than usual, and at least ``warm_up_frames`` before the segment.
         """
@@ -100,7 +100,7 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment whose times are reliable.
+        """Return the range to decode for the pictures at ``ticks``, if the segment's times are reliable.
 
         ``last_packet`` is the packet of the last of these pictures. With ``skips``, packets that the pictures do not
         need are left out; if all pictures are wanted, no packet is examined for that.
@@ -179,9 +179,9 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the packet of the second-last access point at or before ``start``.
+    """Return the packet of the second-last access point at or before ``start``, 0 if there are fewer.
 
-    No seam would prove the last access point.
+    The first segment has no seam that would prove its decoding from the last access point.
     """
     if start is None:
         return 0

@@ -35,7 +35,7 @@ class ChapterFacts(Value):
 
 
 class AudioFacts(Value):
-    """How sound is sampled."""
+    """The sampling and the speaker layout of sound."""
 
     sample_rate: int
     channels: int
@@ -98,7 +98,7 @@ class CropFacts(Value):
 
 
 class PictureFacts(Value):
-    """The properties of the pictures."""
+    """The properties of a track's pictures: of the first decoded picture, or of the header."""
 
     width: int
     height: int
@@ -133,7 +133,7 @@ class RateFacts(Value):
 
 
 class AccessPointFacts(Value):
-    """Where decoding can start."""
+    """A packet at which decoding can start."""
 
     packet: int
     time_ticks: int | None

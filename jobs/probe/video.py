@@ -22,7 +22,7 @@ _ANY_RATE = Fraction(25)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFacts:
-    """One property that changes in the picture ``time_s`` after the first picture."""
+    """A property of the pictures that changes ``time_s`` seconds after the first picture."""
 
     time_s: Fraction
     what: str

@@ -140,7 +140,7 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
-    """What was done with one track of the source."""
+    """How the job treated one track of the source."""
 
     kind: str
     source_index: int
@@ -190,7 +190,7 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
 
 
 class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
-    """The report of one job."""
+    """The result of one job, as ``--report`` writes it."""
 
     schema_version: int = Field(default=1, alias="schema")
     job: str
@@ -238,7 +238,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
 
     @property
     def used(self) -> tuple[float, float, int]:
-        """The core time, the GPU time and the bytes that the output took.
+        """The core time and the GPU time in seconds, and the output's size in bytes.
 
         Core time is the wall time of the segments that used cores, and GPU time that of the segments that used a GPU. A
         segment that a GPU decodes for a software encoder counts in both.

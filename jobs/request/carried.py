@@ -11,7 +11,7 @@ from .values import LOUDNESS_MAX, LOUDNESS_MIN
 
 
 class Carried(Part):
-    """What happens to sound and subtitles."""
+    """How a job treats sound and subtitle tracks."""
 
     audio_tracks: AudioTracks = None
     audio: Annotated[

@@ -104,7 +104,7 @@ class _FleetOptions(Part):
     ray: Annotated[
         Literal["late", "first"],
         Field(
-            description="When a private Ray starts: late, once it saves time; or first, so that all work runs on it: "
+            description="When a private Ray starts: late, when it saves time; or first, so that all work runs on it: "
             "docs/speed.md."
         ),
         Option(""),
@@ -153,7 +153,7 @@ _FIELDS: Final = {option.key: field for field, option in OPTIONS.items()}
 
 
 class OriginKind(StrEnum):
-    """Where a value came from."""
+    """The kind of place where a value was set."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -168,7 +168,7 @@ class ValueOrigin:
     place: str = ""
 
     def spelled(self, key: str) -> str:
-        """Return a key in the user's spelling."""
+        """Return a key as the user wrote it: with file and line, or as the variable's name."""
         return f"{key} ({self.place})" if self.kind is OriginKind.FILE else self.place
 
 
@@ -328,7 +328,7 @@ def _shown(field: str, value: object) -> object:
     """Return the value of a field without secrets."""
     if not isinstance(value, str):
         return value
-    if field == "queue_token" and is_token(value):  # in place of the name of its file
+    if field == "queue_token" and is_token(value):  # the token itself instead of its file's name
         return REDACTED
     return without_password(value) if field == "queue" else redacted(value)
 

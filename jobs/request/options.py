@@ -46,11 +46,11 @@ Speller = Callable[[str], str]  #: Returns a field's name in the user's spelling
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The notation of a value."""
+    """How a kind of value is written on the command line and in TOML files, and how it is parsed."""
 
     metavar: str
-    values: str  #: What a TOML file accepts, for docs/config.md
-    #: Takes a name, for errors, and the text of the command line or the value in TOML
+    values: str  #: The notation in a TOML file, for docs/config.md
+    #: Returns the value; takes a name for errors, and the text from the command line or the value from TOML
     read: Callable[[str, object], Any]
     is_list: bool = False  #: Whether the command line may repeat the option
     #: Takes a value, or an item of a list, and returns the text from which ``read`` makes it
@@ -178,7 +178,7 @@ def as_written(kind: Kind, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written.
+    """How a field is written on the command line and in TOML files.
 
     The docs turn ``docs/NAME.md`` and ``--flags`` in these help texts into links and keys.
     """
@@ -187,8 +187,8 @@ class Option:
     panel: str | None = None  #: The option's group in the help
     default: str = ""  #: The meaning of an absent value, in words
     example: str = ""  #: A value in TOML
-    key: str = ""  #: The key; by default the name of the flag, or of the field
-    metavar: str = ""  #: By default the kind's
+    key: str = ""  #: The key in TOML files; by default the name of the flag, or of the field
+    metavar: str = ""  #: By default the kind's metavar
     kind: Kind = NAME  #: Needed only if the field's type does not imply the kind
     help: str = ""  #: The field's description
     aliases: tuple[str, ...] = ()  #: Other flags
@@ -200,7 +200,7 @@ class Option:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """Its aliases as keys."""
+        """The aliases as keys."""
         return tuple(alias.removeprefix("--").replace("-", "_") for alias in self.aliases)
 
     @property

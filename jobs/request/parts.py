@@ -202,7 +202,7 @@ class EncoderTuning(Part):
 
 # The fields of a later base class come first.
 class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
-    """How the video is encoded."""
+    """The options for encoding the video."""
 
 
 class CudaPlace(Part):
@@ -253,7 +253,7 @@ class SourceRange(Part):
 
 
 class BatchRules(Part):
-    """Which files a batch processes, how outputs are named, and what happens to each file."""
+    """The rules of a batch: which files it processes, and how it names the outputs."""
 
     output_template: Annotated[
         str,

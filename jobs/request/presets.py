@@ -76,7 +76,7 @@ def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
         if not _NAME.fullmatch(name) or _is_speed(name):
-            reason = "a speed's" if _is_speed(name) else "not made of letters, digits, dots and dashes"
+            reason = "the name of a speed" if _is_speed(name) else "not made of letters, digits, dots and dashes"
             raise UsageError(f"the name of the preset {path} is {reason}", "Rename the file.")
     found = {
         name: NamedPreset(name, path, is_own=name in own, hides=name in own and name in built_in)

@@ -115,7 +115,7 @@ class MachineOptions(Part):
 
 
 class RunOptions(MachineOptions):
-    """Which encoder to use, and what to keep after a failure."""
+    """Which encoder to use, and whether to keep evidence of a failure."""
 
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],
@@ -163,7 +163,7 @@ class Journaling(Part):
 
 
 class Restarting(Part):
-    """What happens to an earlier job's work."""
+    """The option that decides about an earlier job's work."""
 
     restart: Annotated[
         bool,

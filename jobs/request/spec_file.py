@@ -57,7 +57,7 @@ def _own_names(given: Mapping[str, Any], aliases: Mapping[str, str], place: str 
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A spec file's fields."""
+    """A spec file that was read."""
 
     file: TomlFile
     fields: dict[str, Any]

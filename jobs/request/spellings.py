@@ -83,7 +83,7 @@ GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
     **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
 }
-"""Other guesses, and codecfleet's option for each."""
+"""Options that users may guess, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("--target-vmaf", "--vmaf", "--target-quality", "--target-ssim"),
@@ -138,7 +138,7 @@ def near_to(name: str, flags: Iterable[str]) -> list[str]:
 
 
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return what to write instead of the first foreign option; "" if there is none.
+    """Return the first option of another program, and codecfleet's option for it; ("", "") if there is none.
 
     ``flags`` are the command's own options.
     """

@@ -56,7 +56,7 @@ _TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU work
 class JobRun:
     """Runs one job. Use an instance only once.
 
-    ``start`` is awaited after planning, and may continue a start of ``pool`` that has begun. ``keeps_if_cancelled``
+    ``start`` starts ``pool``, and is awaited after planning; the start may already be under way. ``keeps_if_cancelled``
     returns whether a cancelled job keeps its finished segments for another run.
     """
 

@@ -199,7 +199,7 @@ def _loudness(index: int, loudness: Loudness) -> LoudnessReport:
 
 
 def attempt_report(failed: Attempt) -> AttemptReport:
-    """Return how an attempt at a segment failed."""
+    """Return a failed attempt in the form that the report has."""
     return AttemptReport(
         attempt=failed.attempt, step=failed.step, where=failed.where, fault=failed.fault.value, cause=failed.cause
     )

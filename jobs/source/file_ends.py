@@ -22,7 +22,7 @@ _TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
 
 @dataclass(slots=True)
 class PacketEnds:
-    """What a file's packets show about its end."""
+    """Facts about a file's end, collected from its packets."""
 
     first_bytes: int = 0  #: The offset of the first packet
     last_bytes: int = 0  #: The largest offset of a packet

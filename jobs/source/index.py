@@ -35,7 +35,7 @@ class TrackIndex:
     stream_index: int
     codec: str  #: FFmpeg's name
     time_base: Fraction  #: The source's tick divided by ``tick_divisor`` (rule R4)
-    frame_rate: Fraction  #: Nominal
+    frame_rate: Fraction  #: The nominal frame rate
     pts: NDArray[np.int64]  #: PTS in ``time_base``, with the ``shifts`` of rule R1 applied
     dts: NDArray[np.int64]  #: DTS in the source's own ticks, without ``shifts``
     pos_bytes: NDArray[np.int64]  #: Offsets in the file; -1 if unknown
@@ -48,8 +48,9 @@ class TrackIndex:
     sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes at access points, from the headers
     max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets at which colours change, and the new colours
+    #: Matroska's index as far as it was read: (ticks, position) of each keyframe
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    fragments: Fragments | None = None  #: Of a fragmented mp4
+    fragments: Fragments | None = None  #: The fragments of a fragmented mp4; None for other files
     stated_last_ticks: Fraction | None = None  #: The last picture's duration if the container states it, otherwise None
 
     @property
@@ -59,7 +60,7 @@ class TrackIndex:
 
     @cached_property
     def nominal_ticks(self) -> Fraction:
-        """A picture's nominal duration."""
+        """A picture's nominal duration, in ticks of ``time_base``."""
         return nominal_ticks(self.frame_rate, self.time_base)
 
     @cached_property
@@ -150,7 +151,7 @@ class TrackIndex:
 
     @cached_property
     def access_points(self) -> tuple[AccessPoint, ...]:
-        """Where decoding can start, in demux order."""
+        """The flagged keyframes at which decoding can start, in demux order."""
         numbers = np.flatnonzero((self.flags & KEY) != 0)
         return tuple(self.access_point(int(n)) for n in numbers if self.kinds.get(int(n)) is not RandomAccess.NONE)
 

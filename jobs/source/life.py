@@ -30,7 +30,7 @@ class PictureRun:
 
 @dataclass(frozen=True, slots=True)
 class PictureChange:
-    """One property that changes in mid-stream."""
+    """A property of the pictures that changes in mid-stream, with both values in words."""
 
     ticks: int  #: The time of the first picture with the new value, in the index's ticks
     what: str  #: The property, in words
@@ -47,7 +47,7 @@ class PictureLife:
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:
-        """Every change, in order."""
+        """Every change of a property from one run to the next, in order."""
         return tuple(change for before, after in pairwise(self.runs) for change in _changes(before, after))
 
     def during(self, start: int | None, end: int | None) -> "PictureLife":

@@ -72,7 +72,7 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
         last = value if value != unstated else last
         found.append(last)
     if first != unstated and first not in stated:
-        # No picture states the container's value. It was written for the first pictures, so it replaces their value.
+        # No picture states the container's value, which was written for the first pictures and replaces their own.
         found = [first if value == own[0] else value for value in found]
     return found
 

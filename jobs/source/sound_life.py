@@ -138,7 +138,7 @@ class _Life:
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
         self._has_headers = has_headers(self._codec, self._configuration)
-        self._coming: SoundFormat | None = None  #: A format that only one packet has may be due to damage
+        self._coming: SoundFormat | None = None  #: A new format that one packet has had so far, perhaps due to damage
         self.formats: list[SoundFormat] = []
 
     def see(self, packet: "Packet[Stream]") -> None:

@@ -33,7 +33,7 @@ _UNDETERMINED = "und"  #: ISO 639-2's code for an unknown language
 
 
 class TrackKind(Enum):
-    """What a track holds."""
+    """The kind of a track's content."""
 
     VIDEO = "video"
     AUDIO = "audio"
@@ -49,7 +49,7 @@ _TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 @dataclass(frozen=True, slots=True)
 class AudioTrack:
-    """How an audio track is sampled."""
+    """The sampling and the speaker layout of an audio track."""
 
     sample_rate: int
     channels: int
@@ -85,10 +85,10 @@ class Track:
     codec: str | None  #: FFmpeg's canonical name; None if FFmpeg does not know the codec
     time_base: Fraction
     tag: str = ""  #: The container's four-letter code
-    language: str | None = None  #: ISO 639-2
+    language: str | None = None  #: The language as an ISO 639-2 code
     language_tag: str | None = None  #: The BCP 47 tag if it is more specific than ``language``: pt-BR, zh-Hans
     tags: tuple[tuple[str, str], ...] = ()
-    disposition: int = 0  #: FFmpeg's flags
+    disposition: int = 0  #: FFmpeg's disposition flags
     decodable: bool = True
     start_s: Fraction | None = None  #: When the track is first heard or seen, on the source's clock, after priming
     audio: AudioTrack | None = None
@@ -106,7 +106,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDescription:
-    """What the container states about the file."""
+    """The container's statements about the file and its tracks."""
 
     url: str
     format: str  #: FFmpeg's name of the demuxer
@@ -316,8 +316,6 @@ def _attachment(stream: "Stream") -> Attachment:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPacket:
-    """An audio track's first packet."""
-
     pts_s: Fraction
     priming_samples: int
     #: The time by which the packet's stated duration exceeds its samples, if the packet holds only priming

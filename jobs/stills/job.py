@@ -81,7 +81,7 @@ class DecodeCounts:
     fallbacks: set[str] = field(default_factory=set)  # reasons why software decoded instead of a GPU
 
     def add(self, seen: SeenSegment) -> None:
-        """Add one range."""
+        """Count one decoded range."""
         tally = seen.tally
         self.frames += seen.frames_decoded
         self.damaged += tally.damaged
@@ -89,7 +89,7 @@ class DecodeCounts:
         self.fallbacks |= {tally.fallback} if tally.fallback else set()
 
     def warnings(self) -> list[str]:
-        """Return warnings for the user."""
+        """Return warnings about damage and about software that replaced a GPU."""
         met = f"damage in {counted(self.damaged, 'range')}: the pictures that could be decoded were used"
         software = [f"software decoded instead of a GPU: {reason}" for reason in sorted(self.fallbacks)]
         return [met] * bool(self.damaged) + software

@@ -44,7 +44,7 @@ _WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile that has a special co
 
 @dataclass(frozen=True, slots=True)
 class StillsPlan:
-    """What a stills job will do, for the part [``begin_s``, ``end_s``)."""
+    """The decisions about a stills job, for the part [``begin_s``, ``end_s``)."""
 
     spec: StillsSpec
     index: TrackIndex
@@ -110,7 +110,7 @@ class StillsPlan:
         )
 
     def measuring(self, job: str, run: Run) -> MeasureSegment:
-        """Return the work of measuring a segment."""
+        """Return the work that measures how much each picture of a run differs from the one before, to find scenes."""
         first, last = self.ranges.segments[run.segment], self.ranges.segments[run.until]
         decode = self.ranges.decode(first, run.entry_moves, until=last)
         return MeasureSegment(**self._work(job, run, first, last), decode=decode, format=self.format)

@@ -24,7 +24,7 @@ MOVES_MOST: Final = 3  # the most steps back in the search for a safe entry; tog
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One range to decode."""
+    """One range to decode, and its stills."""
 
     segment: PlannedSegment
     moments: tuple[int, ...]  # the range's stills, as ascending ticks
@@ -40,12 +40,12 @@ class ShotList:
     adjoin: bool
 
     def decode(self, run: Run) -> DecodeRange:
-        """Return what to decode for a run."""
+        """Return the range to decode for a run."""
         first, last = self.shots[run.segment], self.shots[run.until]
         return self._ranges.decode(first.segment, first.entry_moves + run.entry_moves, until=last.segment)
 
     def moments(self, run: Run) -> tuple[int, ...]:
-        """Return the moments of a run."""
+        """Return the times of the stills of a run, as ascending ticks."""
         return tuple(moment for shot in self.shots[run.segment : run.until + 1] for moment in shot.moments)
 
     @property

@@ -38,7 +38,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class PictureFile:
-    """A picture file of the folder."""
+    """A picture file in the folder: a still or a sheet."""
 
     file: str
     width: int
@@ -48,7 +48,7 @@ class PictureFile:
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """One still."""
+    """One still that was taken, and where it was written."""
 
     number: int  # from 1
     moment: Moment
@@ -154,7 +154,7 @@ class StillsWriter:
         self._write(INDEX, (json.dumps(index, indent=1) + "\n").encode())
 
     def warnings(self) -> list[str]:
-        """Return warnings for the user."""
+        """Return a warning if stills are missing."""
         if not self.missing:
             return []
         stills = counted(len(self.missing), "still")

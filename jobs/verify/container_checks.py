@@ -20,7 +20,10 @@ _NO_BOXES = "the container is neither mp4, mov nor Matroska"
 
 
 def read_stated(url: str) -> StatedFile | None:
-    """Return what an mp4, mov, Matroska or WebM file states; None for other or damaged files. Raises InputError."""
+    """Return the facts that an mp4, mov, Matroska or WebM file states; None for other or damaged files.
+
+    Raises InputError.
+    """
     with open_bytes(url) as stream:
         file = FileBytes(stream)
         for read in (read_boxes, read_elements):
@@ -33,7 +36,7 @@ def read_stated(url: str) -> StatedFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """What the containers of the two files state; None for containers that only FFmpeg reads."""
+    """The facts that the containers of the two files state; None for containers that only FFmpeg reads."""
 
     source: StatedFile | None
     output: StatedFile | None
@@ -97,7 +100,7 @@ class ExpectedTimes:
 
 
 def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Check]:
-    """Yield the checks of the containers."""
+    """Yield the checks that read boxes and elements: completeness, durations, rate and alpha."""
     yield _check_whole("source.whole", files.source)
     yield _check_whole("stream.whole", files.output)
     yield _check_durations(files.output)

@@ -50,7 +50,7 @@ class Heard:
         return np.mean(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(_WINDOW_SAMPLES, np.float32)
 
     def sounds(self, window: int) -> dict[str, _Sound]:
-        """Return each speaker's sound in a window."""
+        """Return each speaker's sound in a window, by the names in ``aliases``."""
         names = aliases(self.layouts)
         return {names[name]: sound for name, sound in self.windows[window].items()}
 

@@ -139,9 +139,9 @@ def verify(
         audio_tracks: the audio tracks that the output should have, from 0; None means all.
         start_s: start of the requested part, in seconds after the first visible frame.
         end_s: end of the requested part (not included), in seconds after the same frame.
-        report: path of the transcode's report. Differences that a warning in it declares are not failures. The steps in
-            it are applied before pictures are compared (docs/filters.md). The part and video track in it are the
-            defaults.
+        report: path of the transcode's report. Differences that the report's warnings declare are not failures. The
+            report's steps are applied before pictures are compared (docs/filters.md). The report's part and video
+            track are the defaults.
         progress: called with the number of frames compared so far.
 
     Raises:

@@ -180,7 +180,7 @@ class PictureComparison:
         near = [
             other
             for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
-            # Frames of another size were averaged in other blocks.
+            # Frames of another size were averaged in other blocks, and cannot be compared.
             if other is not own and view in other.source and other.source[view].shape == output.shape == source.shape
         ]
         mine = _tile_errors(output, source)

@@ -40,7 +40,7 @@ class SoundTrack:
 
     url: str
     number: int  # the track's number among the file's audio tracks
-    index: int  # the stream's
+    index: int  # the stream's index
     zero_s: Fraction
     codec: str
     rate_hz: int

@@ -53,7 +53,7 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
-    """The proof: ``exact`` (shown as "complete"), and its checks."""
+    """The result of ``verify``: whether the output is ``exact`` (printed as "complete"), and all checks."""
 
     schema_version: int = Field(default=1, alias="schema")
     source: ShownName
@@ -69,7 +69,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
     @property
     def exact(self) -> bool:
-        """Whether every check that applies passed or was declared: the output has each frame once and in time."""
+        """Whether every check that applies passed or was declared: the output has each frame once, at its time."""
         return not any(check.failed for check in self.checks)
 
     @computed_field  # type: ignore[prop-decorator] # as above

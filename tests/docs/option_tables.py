@@ -23,8 +23,8 @@ _TEMPLATE_HEAD = """\
 #
 #     codecfleet transcode film.mkv film.mp4 --spec my.toml
 #
-# An option on the command line counts instead of the file's key. Keys without a default are commented out and show an
-# example. docs/config.md explains every one.
+# An option on the command line overrides the file's key. Keys without a default are commented out and show an
+# example. docs/config.md explains every key.
 """
 _RULE_HEAD = """\
 # Written by `make docs` from deploy/prometheus/alerts.yaml: change that file.

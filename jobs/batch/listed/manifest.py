@@ -29,7 +29,7 @@ class ManifestFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """One input of a list."""
+    """One line of a list: an input, with its output's name and its options."""
 
     source: str
     output: str = ""  #: "" if the template names the output

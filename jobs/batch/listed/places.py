@@ -43,7 +43,7 @@ class Listed:
 
     source: str
     name: InputName  #: for the template
-    row: ManifestRow  #: from a list
+    row: ManifestRow  #: the line of a list; for other inputs, only ``source``
     size_bytes: int | None = None  #: the file's size; None if the listing does not state it
     is_video: bool = True  #: whether the extension is that of a video; an input named directly counts as video
 

@@ -24,14 +24,14 @@ class InputName:
 
     @classmethod
     def of(cls, path: str) -> Self:
-        """Return the name of a relative path."""
+        """Split a relative path into the parts of a name."""
         folder, name = posixpath.split(path)
         stem, suffix = posixpath.splitext(name)
         return cls(folder, stem, suffix)
 
     @property
     def path(self) -> str:
-        """The relative path."""
+        """The input's path, relative to the root."""
         return posixpath.join(self.folder, f"{self.stem}{self.suffix}")
 
     @property

@@ -149,7 +149,7 @@ class BatchDatabase:
             connection.executemany("UPDATE entries SET state = ? WHERE entry = ?", rows)
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Record changes of entries."""
+        """Record changes of entries in one transaction. Raises ValueError: an entry's state does not allow a change."""
         with self._transaction() as connection:
             for change in changes:
                 (state,) = connection.execute("SELECT state FROM entries WHERE entry = ?", (change.entry,)).fetchone()

@@ -79,14 +79,14 @@ CREATE TEMP TABLE listed (
 
 
 class EntryAction(Enum):
-    """What a run does with an entry. The values are stored in the database."""
+    """The work that a run does for an entry. The values are stored in the database."""
 
     TRANSCODE = "transcode"
     COPY = "copy"
 
 
 class FileResult(Enum):
-    """The kind of file that an entry's output is. The values are stored in the database."""
+    """How an entry's output was made. The values are stored in the database."""
 
     ENCODED = "encoded"
     KEPT = "kept"  #: The input, byte for byte, because the result was not smaller
@@ -196,7 +196,7 @@ class FileEnded:
     output_bytes: int
     frames: int = 0  #: for a copy, this and all fields below are 0
     duration_s: float = 0.0
-    encoder: str = ""  #: its kind
+    encoder: str = ""  #: the encoder kind
     segments: tuple[SegmentSpan, ...] = ()
 
 
@@ -208,7 +208,7 @@ class EndedBadly:
     content: Content | None  #: None if the input could not be examined
     began_s: float  #: since 1970
     ended_s: float
-    error: str  #: its class
+    error: str  #: the error's class
     exit_code: int
     message: str
     next_step: str

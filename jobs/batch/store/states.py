@@ -23,7 +23,7 @@ class EntryState(Enum):
 
 
 class EntryEvent(Enum):
-    """The events of an entry."""
+    """An event that changes an entry's state."""
 
     LISTED = "listed"  #: a new run lists the entry with the same input and options
     #: a new run lists the entry with another input or options, or retries its failure

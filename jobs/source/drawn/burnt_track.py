@@ -75,7 +75,7 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
 
 @dataclass(frozen=True, slots=True)
 class ReadBitmaps:
-    """The data of a track of bitmaps."""
+    """A track of bitmaps that was read, or the error that prevented reading it."""
 
     track: Track
     shown: ReadResult[BurntTrack]
@@ -87,7 +87,7 @@ class ReadBitmaps:
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """The data of a track of text, and the font."""
+    """A text track and its font that were read, or the errors that prevented reading them."""
 
     track: Track
     cues: ReadResult[list[Cue]]

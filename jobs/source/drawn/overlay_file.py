@@ -50,7 +50,7 @@ class OverlayFile:
 
     @cached_property
     def sha256(self) -> str:
-        """Its SHA-256, in hexadecimal."""
+        """The file's SHA-256, in hexadecimal."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property

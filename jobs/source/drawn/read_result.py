@@ -11,7 +11,7 @@ ReadT = TypeVar("ReadT")
 
 @dataclass(frozen=True, slots=True)
 class ReadResult(Generic[ReadT]):
-    """The outcome of one attempt to read something."""
+    """The value that was read, or the error that prevented reading it."""
 
     outcome: ReadT | CodecfleetError
 
@@ -24,7 +24,7 @@ class ReadResult(Generic[ReadT]):
             return cls(error)
 
     def get(self) -> ReadT:
-        """Return what was read, or raise the error."""
+        """Return the result, or raise the error that prevented it."""
         if isinstance(self.outcome, CodecfleetError):
             raise self.outcome
         return self.outcome

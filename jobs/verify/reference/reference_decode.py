@@ -68,7 +68,7 @@ class ResetClock:
         self.resets = 0
 
     def advance(self, dts: int | None) -> int:
-        """Take the next packet's DTS in demux order, and return what to add to its timestamps to undo resets, in ticks.
+        """Take the next packet's DTS in demux order, and return the ticks to add to its timestamps to undo resets.
 
         Pass None for packets that an edit list hides and for packets without a DTS. A PTS cannot replace the DTS,
         because the PTS is ahead by the reorder delay (many seconds at a low frame rate).
@@ -232,7 +232,7 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
-        # The number of threads changes the pictures to which a damaged stream decodes.
+        # The pictures that a damaged stream gives depend on the number of threads.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
         # A damaged picture must not depend on which earlier pictures are still held.

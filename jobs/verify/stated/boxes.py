@@ -1,4 +1,4 @@
-"""Reads what an mp4 or mov file states, by ISO/IEC 14496-12; ``fiel`` and ``clap`` by QuickTime's file format."""
+"""Reads mp4 and mov headers by ISO/IEC 14496-12; ``fiel`` and ``clap`` are in QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -114,7 +114,7 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 
 @dataclass(kw_only=True)
 class _Track:
-    """What one ``trak`` box states."""
+    """The facts in one ``trak`` box."""
 
     stated: StatedTrack
     scale: int
@@ -136,7 +136,7 @@ class _Track:
 
 
 def read_boxes(file: FileBytes) -> StatedFile | None:
-    """Return what an mp4 or mov file states; None for other files, or if the header cannot be read."""
+    """Return the facts that an mp4 or mov file states; None for other files, or if the header cannot be read."""
     movie: memoryview | None = None
     tracks: dict[int, _Track] = {}
     missing = 0

@@ -1,4 +1,4 @@
-"""Reads what a Matroska or WebM file states, by RFC 8794 (EBML) and RFC 9559 (Matroska)."""
+"""Reads the facts that a Matroska or WebM file states, by RFC 8794 (EBML) and RFC 9559 (Matroska)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ class _Element(NamedTuple):
 
 @dataclass
 class _Track:
-    """What a track's entry and blocks state."""
+    """The facts in a track's entry and blocks."""
 
     stated: StatedTrack
     default_s: Fraction | None  # ``DefaultDuration``
@@ -68,7 +68,7 @@ class _Track:
 
 
 def read_elements(file: FileBytes) -> StatedFile | None:
-    """Return what a Matroska or WebM file states; None for other files."""
+    """Return the facts that a Matroska or WebM file states; None for other files."""
     first = _element(file, 0)
     if first is None or first.number != _EBML:
         return None

@@ -16,7 +16,7 @@ TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 
 
 class StatedKind(StrEnum):
-    """What a track holds."""
+    """The kind of a track's content."""
 
     VIDEO = "video"
     AUDIO = "audio"
@@ -50,7 +50,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedTrack:
-    """What the container states about one track, in its header and with its samples."""
+    """The facts that the container states about one track, in its header and with its samples."""
 
     kind: StatedKind
     language_tag: str = ""  # the track's language by BCP 47; "" if it is not stated
@@ -64,7 +64,7 @@ class StatedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedFile:
-    """What the container states about the file."""
+    """The facts that the container states about the file."""
 
     tracks: tuple[StatedTrack, ...]
     missing_bytes: int = 0  # how many bytes of the last box, element or sample are missing at the end of the file
