@@ -11,7 +11,7 @@ import pytest
 from codecfleet import Queue, QueuedJob, QueueState
 from codecfleet.cli.app import run as command_line
 from codecfleet.jobs.verify.job import verify
-from tests.rehearsal.cluster import HEAD, NODES, cluster
+from tests.rehearsal.cluster import HEAD, NODES, PORT, Cluster, cluster
 
 from .test_queue import finished, until
 
@@ -72,6 +72,41 @@ async def test_jobs_outlive_the_nodes_that_run_them(film: Path, tmp_path: Path) 
             assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
             check(film, outputs[1], reports[1], 3)
             assert f"driver: job {job.job_id}: queued\n" in found.log(drained).read_text()
+
+
+async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path: Path) -> None:
+    """Another driver goes on with its job and gets the next one; after ``uncordon`` it claims jobs again."""
+    with cluster() as found:
+        for address in (HEAD, *NODES):
+            await found.start(address)
+        output, report = tmp_path / "o.mp4", tmp_path / "report.json"
+        async with Queue(found.queue) as queue:
+            job = await queue.submit(arguments(film, output, report))
+            drained = found.runs(await claimed(queue, output))
+            assert drained in NODES
+            await order(found, "drain", drained)
+            ended = await asyncio.wait_for(queue.wait(job.job_id), 150)
+            assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
+            check(film, output, report, 3)
+            said = found.log(drained).read_text()
+            assert "driver: the node drains, so the driver rests" in said
+            assert f"driver: job {job.job_id}: queued\n" in said
+
+            again = tmp_path / "again.mp4"
+            await queue.submit(arguments(film, again, report))
+            assert found.runs(await claimed(queue, again)) in set(NODES) - {drained}
+            await order(found, "uncordon", drained)
+            await until(lambda: found.log(drained).read_text().count("jobs at once") == 2, 60)
+
+
+async def order(found: Cluster, word: str, address: str) -> None:
+    """Give an order for the node at this address."""
+    head = ("--address", f"{HEAD}:{PORT}", "--json")
+    listed = await asyncio.to_thread(found.here.run, "node", "list", *head)
+    assert listed.returncode == 0, listed.stderr
+    (node,) = [each["ray"]["id"] for each in json.loads(listed.stdout)["nodes"] if each["ray"]["address"] == address]
+    ordered = await asyncio.to_thread(found.here.run, word, node, *head)
+    assert ordered.returncode == 0, ordered.stderr
 
 
 async def test_jobs_outlive_the_head(film: Path, tmp_path: Path) -> None:

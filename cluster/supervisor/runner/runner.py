@@ -333,6 +333,8 @@ class SupervisorRunner(SupervisorClient):
                 self._tasks.spawn(STOPPING, self._if_leading(self._orders.stop, effect))
             case events.Abandon():
                 self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
+            case events.TellNode():
+                self._tasks.spawn("word to a node", self._if_leading(self._orders.tell_node, effect))
             case _:
                 raise AssertionError(effect)
 
