@@ -30,7 +30,10 @@ _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints 
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_OF_DRIVER: Final = {DRIVER_RESTS: OwnDriver.rest, DRIVER_RUNS: OwnDriver.allow}
+_OF_DRIVER: Final[Mapping[int, Callable[[OwnDriver], None]]] = {
+    DRIVER_RESTS: OwnDriver.rest,
+    DRIVER_RUNS: OwnDriver.allow,
+}
 _NOTICE: Final = 0  #: Sent in place of a signal's number if there may be a notice of the cloud; signals begin at 1
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
@@ -213,7 +216,7 @@ def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
     the socket at once.
     """
     # An ignored signal, such as SIGHUP under nohup, stays ignored.
-    handled = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
+    handled: list[int] = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
     handled += [*_OF_DRIVER, signal.SIGCHLD]
     reading, writing = socket.socketpair()
     with reading, writing:
