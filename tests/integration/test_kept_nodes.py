@@ -233,7 +233,7 @@ def test_a_driver_that_does_not_end_is_killed(ray: str, hand_back_s: float, numb
 
 
 def test_a_driver_rests_while_its_node_drains() -> None:
-    """It hands back its jobs once, starts again when the node is uncordoned, and not while the node ends."""
+    """It hands back its jobs, starts again when the node is uncordoned, and not while the node ends."""
     with keeper(OBEDIENT, driver=DRIVER) as process:
         assert [read(process), read(process)] == ["up", "drives"]
         process.send_signal(DRIVER_RESTS)
@@ -241,7 +241,6 @@ def test_a_driver_rests_while_its_node_drains() -> None:
             "the node drains, so the driver rests until `codecfleet uncordon`",
             "handed back",
         ]
-        process.send_signal(DRIVER_RESTS)
         process.send_signal(DRIVER_RUNS)
         assert read(process) == "drives"
         process.send_signal(signal.SIGTERM)
