@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from uuid import UUID
 
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.fleet.default import default_pool
-from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
@@ -127,18 +125,26 @@ async def _seen(gpus: int) -> list[_Seen]:
     pool = default_pool(None, None)
     await pool.start()
     pool.set_demand("j", _wide())
-    until_s, found = time.monotonic() + PATIENCE_S, defaultdict[int, set[tuple[str, ...]]](set)
+    found, is_enough = set[_Seen](), asyncio.Event()
 
-    async def work(pool: Pool, number: int) -> None:
-        while len(found) < gpus and time.monotonic() < until_s:
-            pid, uuids = await pool.submit(SeeGpu(job="j", label=str(number), seconds=0.5)).result
-            found[pid].add(uuids)
+    async def work(number: int) -> object:
+        while True:
+            found.add(await pool.submit(SeeGpu(job="j", label=str(number), seconds=0.2)).result)
+            if len({pid for pid, _ in found}) >= gpus:
+                is_enough.set()
 
+    works = [asyncio.create_task(work(number)) for number in range(WORKS)]
+    works.append(asyncio.create_task(is_enough.wait()))
     try:
-        await asyncio.gather(*(work(pool, number) for number in range(WORKS)))
+        done, _ = await asyncio.wait(works, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()  # raises a work's error
     finally:
+        for each in works:
+            each.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
         await pool.aclose()
-    return [(pid, uuids) for pid, each in found.items() for uuids in each]
+    return sorted(found)
 
 
 def _wide() -> Demand:
