@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -17,23 +17,29 @@ from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
-from codecfleet.cluster.supervisor.runner.recording import SUFFIX, Decided
-from codecfleet.cluster.supervisor.state.events import Start, Started
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.runner.recording import SUFFIX, decide
+from codecfleet.cluster.supervisor.state.events import AnswerReport
 from tests.replaying import unpickled
 
 REPOSITORY: Final = Path(__file__).parents[1]
+BY_RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start", "--num-cpus", "2")
+BY_CODECFLEET: Final = (sys.executable, "-m", "codecfleet", "node", "start", "--spot", "off", "--cpus", "2")
 WORKS: Final = 400
-"""More than one GPU's worker runs before the worker of another GPU is up."""
+"""More than one GPU's worker runs at a time."""
+PATIENCE_S: Final = 60.0
+"""How long the workers of all GPUs may take to start."""
 _PROGRAM: Final = "from tests.chosen_gpus import main; main()"
+_Seen = tuple[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeeGpu(Work[tuple[int, tuple[str, ...]]]):
+class SeeGpu(Work[_Seen]):
     """Return the process's id and the UUIDs of the GPUs that CUDA shows it, after ``seconds``."""
 
     seconds: float
 
-    def run(self, context: WorkContext) -> tuple[int, tuple[str, ...]]:
+    def run(self, context: WorkContext) -> _Seen:
         """Ask CUDA."""
         context.advance()
         time.sleep(self.seconds)
@@ -45,50 +51,100 @@ class SeeGpu(Work[tuple[int, tuple[str, ...]]]):
         return os.getpid(), tuple(str(UUID(bytes=bytes(each.bytes))) for each in found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkersGpu:
-    """The GPU of one worker, as named by placement, by the worker, and by CUDA in the worker's process."""
+    """The GPU of a worker that did work, as named by CUDA in its process, by placement, and by the worker."""
 
-    chosen: str
-    reported: str
-    seen: tuple[str, ...]
+    seen: tuple[str, ...]  #: the UUIDs of all GPUs that the process sees
+    chosen: set[str] = field(default_factory=set)  #: the GPUs of the lanes for which it got slots
+    reported: set[str] = field(default_factory=set)
 
 
-def workers_gpus(folder: Path, environment: Mapping[str, str]) -> list[WorkersGpu]:
-    """Run work on every GPU in another program; return the GPUs of the workers that did work."""
-    events = folder / "events"
-    own = {"PYTHONPATH": str(REPOSITORY), EVENTS: str(events)}
-    command = [sys.executable, "-c", _PROGRAM]
+def workers_gpus(folder: Path, environment: Mapping[str, str], gpus: int) -> list[WorkersGpu]:
+    """Run work in another program until ``gpus`` processes did some; return the GPUs of these workers.
+
+    ``folder`` gets the events of the supervisor, which may be an earlier program's.
+    """
+    own = {"PYTHONPATH": str(REPOSITORY), EVENTS: str(folder)}
     ran = subprocess.run(
-        command, env={**environment, **own}, capture_output=True, text=True, timeout=100, check=False, cwd=REPOSITORY
+        [sys.executable, "-c", _PROGRAM, str(gpus)],
+        env={**environment, **own},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S + 60,
+        check=False,
+        cwd=REPOSITORY,
     )
     assert ran.returncode == 0, ran.stderr
-    seen = {pid: tuple(uuids) for pid, uuids in json.loads(ran.stdout.splitlines()[-1])}
-    chosen = dict[str, str]()
-    found = []
-    kept = (each for path in sorted(events.glob(f"*{SUFFIX}")) for each in unpickled(path.read_bytes()))
-    for decided in (each for each in kept if isinstance(each, Decided)):
-        chosen |= {each.worker: each.device for each in decided.effects if isinstance(each, Start)}
-        if isinstance(decided.event, Started) and decided.event.facts.pid in seen:
-            facts = decided.event.facts
-            found.append(WorkersGpu(chosen[decided.event.worker], facts.device, seen[facts.pid]))
-    return found
+    found = {pid: WorkersGpu(tuple(uuids)) for pid, uuids in json.loads(ran.stdout.splitlines()[-1])}
+    for path in folder.glob(f"*{SUFFIX}"):
+        for pid, chosen, reported in _granted(path.read_bytes()):
+            if pid in found:
+                found[pid].chosen.add(chosen)
+                found[pid].reported.add(reported)
+    return list(found.values())
+
+
+def assert_chosen(found: list[WorkersGpu], uuids: Mapping[str, str]) -> None:
+    """Check that each worker has the GPU that placement chose, that no two share one, and that every GPU is used.
+
+    ``uuids`` maps the GPUs' names on their machine to the UUIDs by which CUDA knows them.
+    """
+    for worker in found:
+        (chosen,), (reported,) = ({_here(name) for name in names} for names in (worker.chosen, worker.reported))
+        assert (reported, worker.seen) == (chosen, (uuids[chosen].split("-", 1)[1],))
+    assert sorted(_here(name) for worker in found for name in worker.chosen) == sorted(uuids)
+
+
+def _here(device: str) -> str:
+    """Return the name of a GPU on its machine."""
+    return device.rpartition("/")[2]
+
+
+def _granted(recording: bytes) -> Iterator[tuple[int, str, str]]:
+    """Yield each process that got slots, with the GPU for which placement gave them, and the GPU that it reported."""
+    core: Core | None = None
+    for kept in unpickled(recording):
+        if core is None or isinstance(kept, Core):
+            core = kept
+            continue
+        for answer in decide(core, kept.event, kept.now_s).effects:
+            for job, slots in answer.grants.slots.items() if isinstance(answer, AnswerReport) else ():
+                lanes = {lane.device for lane in core.state.plans.of(f"{answer.client}/{job}").lanes}
+                for book in (core.state.stations[worker.station] for worker in slots):
+                    if book.facts is not None and book.station.kind.takes_gpu:
+                        yield book.facts.pid, book.chosen if book.chosen in lanes else "", book.device
 
 
 def main() -> None:
-    """Print, for each work, the process that ran it and the GPUs that the process sees."""
-    sys.stdout.write(json.dumps(asyncio.run(_seen())) + "\n")
+    """Print the processes that ran works and the GPUs that each process sees, for as many processes as stated."""
+    sys.stdout.write(json.dumps(asyncio.run(_seen(int(sys.argv[1])))) + "\n")
 
 
-async def _seen() -> list[tuple[int, tuple[str, ...]]]:
+async def _seen(gpus: int) -> list[_Seen]:
     pool = default_pool(None, None)
     await pool.start()
     pool.set_demand("j", _wide())
-    runs = [pool.submit(SeeGpu(job="j", label=str(number), seconds=0.5)) for number in range(WORKS)]
+    found, is_enough = set[_Seen](), asyncio.Event()
+
+    async def work(number: int) -> object:
+        while True:
+            found.add(await pool.submit(SeeGpu(job="j", label=str(number), seconds=0.2)).result)
+            if len({pid for pid, _ in found}) >= gpus:
+                is_enough.set()
+
+    works = [asyncio.create_task(work(number)) for number in range(WORKS)]
+    works.append(asyncio.create_task(is_enough.wait()))
     try:
-        return [await run.result for run in runs]
+        done, _ = await asyncio.wait(works, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()  # raises a work's error
     finally:
+        for each in works:
+            each.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
         await pool.aclose()
+    return sorted(found)
 
 
 def _wide() -> Demand:

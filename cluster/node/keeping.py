@@ -19,6 +19,7 @@ from ...actors.process.running import Prints, Running, how_it_ended, start_comma
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
+from ..ray.keeper import DRIVER_RESTS, DRIVER_RUNS, KEEPER
 from .own_driver import OwnDriver
 from .spot import Notice
 from .spot_watch import SpotWatch
@@ -29,6 +30,10 @@ _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints 
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_OF_DRIVER: Final[Mapping[int, Callable[[OwnDriver], None]]] = {
+    DRIVER_RESTS: OwnDriver.rest,
+    DRIVER_RUNS: OwnDriver.allow,
+}
 _NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
@@ -113,6 +118,8 @@ class _Kept:
                     self.ask_to_end()
                 elif number == _NOTICE and code is None:
                     self.take(watch.notice)
+                elif number in _OF_DRIVER:
+                    _OF_DRIVER[number](self.driver)
 
     def _code(self) -> int | None:
         """Return Ray's exit code, or None while Ray runs. In a container's first process, also reap orphans."""
@@ -143,8 +150,9 @@ def keep(
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from when the node joins until it drains. Another thread calls ``on_start`` once
-    the node has joined. Raises FleetUnavailable: Ray did not start, or ended by itself.
+    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and rests when ``tell_keeper`` says so.
+    Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not start, or ended by
+    itself.
     """
     is_up, began_s = threading.Event(), time.time()
 
@@ -156,7 +164,7 @@ def keep(
             wake.send(bytes([_NOTICE]))
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process, orders = _start(arguments, {**around, **variables})
+    process, orders = _start(arguments, {**around, **variables, KEEPER: str(os.getpid())})
     kept = _Kept(process, orders, notice_s, driver)
     reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
     with _signals() as (signals, wake):
@@ -208,12 +216,13 @@ def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
     the socket at once.
     """
     # An ignored signal, such as SIGHUP under nohup, stays ignored.
-    handled = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
+    handled: list[int] = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
+    handled += [*_OF_DRIVER, signal.SIGCHLD]
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.settimeout(0)
         woken = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-        former = {number: signal.signal(number, lambda *_: None) for number in (*handled, signal.SIGCHLD)}
+        former = {number: signal.signal(number, lambda *_: None) for number in handled}
         try:
             yield reading, writing
         finally:

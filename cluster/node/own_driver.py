@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Final
 
 from ...actors.backoff import Backoff
@@ -27,23 +28,33 @@ def driver_command(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), "driver", *words]
 
 
-class OwnDriver:
-    """Runs a driver from ``allow`` to ``stop``, and starts it again when it ends; without a ``command``, does nothing.
+class _Wish(Enum):
+    """Whether the driver is to run."""
 
-    One thread calls every method except ``allow``, and the driver ends with that thread. ``tell`` is called with each
-    line that the driver prints.
+    NOT_YET = "not yet"
+    RUNS = "runs"
+    RESTS = "rests"  #: until ``allow`` is called again
+    ENDS = "ends"
+
+
+class OwnDriver:
+    """Runs a driver from ``allow`` to ``rest`` or ``stop``, and starts it again when it ends.
+
+    Without a ``command`` it does nothing. One thread calls every method except ``allow``, and the driver ends with that
+    thread. ``tell`` is called with each line that the driver prints.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], object]) -> None:
         self._command = command
         self._environment = environment
         self._tell = tell
+        self._wish = _Wish.NOT_YET if command else _Wish.ENDS
         self._process: Running | None = None
         self._reader: threading.Thread | None = None
         self._failures = 0
         self._began_s = 0.0
-        self._due_s: float | None = None  # when the driver is to be started
-        self._killed_s: float | None = None  # when the driver is to be killed; None before ``stop``
+        self._due_s = 0.0  # when the driver is to be started
+        self._killed_s: float | None = None  # when the driver is to be killed; None if it was not asked to end
 
     @property
     def deaths(self) -> list[int]:
@@ -52,8 +63,8 @@ class OwnDriver:
 
     def allow(self) -> None:
         """Make the next ``tend`` start the driver."""
-        if self._command:
-            self._due_s = time.monotonic()
+        if self._wish is not _Wish.ENDS:
+            self._wish, self._due_s = _Wish.RUNS, time.monotonic()
 
     def tend(self) -> float | None:
         """Start a driver that is due, or kill one that is late; return when to call this again, on the monotonic clock.
@@ -63,21 +74,31 @@ class OwnDriver:
         now_s = time.monotonic()
         if self._process is not None and (code := self._process.code()) is not None:
             self._over(code, now_s)
-        if self._killed_s is None:
-            if self._due_s is not None and now_s >= self._due_s:
-                self._begin(now_s)
-            return self._due_s
-        if now_s >= self._killed_s:
+        if self._process is None and self._wish is _Wish.RUNS and now_s >= self._due_s:
+            self._begin(now_s)
+        if self._process is None:
+            return self._due_s if self._wish is _Wish.RUNS else None
+        if self._killed_s is not None and now_s >= self._killed_s:
             self.kill()
             return None
         return self._killed_s
 
+    def rest(self) -> None:
+        """Ask the driver to hand back its jobs and end; ``allow`` starts it again. Idempotent."""
+        if self._wish is _Wish.RUNS:
+            self._tell("the node drains, so the driver rests until `codecfleet uncordon`")
+            self._end(_Wish.RESTS)
+
     def stop(self) -> None:
         """Ask the driver to hand back its jobs and end; no driver starts after that. Idempotent."""
-        if self._killed_s is None:
+        if self._wish is not _Wish.ENDS:
+            self._end(_Wish.ENDS)
+
+    def _end(self, wish: _Wish) -> None:
+        self._wish = wish
+        if self._process is not None and self._killed_s is None:
             self._killed_s = time.monotonic() + HAND_BACK_S
-            if self._process is not None:
-                self._process.terminate()
+            self._process.terminate()
 
     def kill(self) -> None:
         """Kill the driver and its jobs."""
@@ -90,7 +111,7 @@ class OwnDriver:
             self._process.reaped(status)
 
     def _begin(self, now_s: float) -> None:
-        self._due_s, self._began_s = None, now_s
+        self._began_s, self._killed_s = now_s, None
         try:
             self._process = start_command(self._command, prints=Prints.ALL_SENT, environment=self._environment)
         except OSError as error:

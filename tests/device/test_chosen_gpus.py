@@ -1,35 +1,69 @@
 """On a machine with several GPUs, each worker of a fleet has the GPU that placement chose for it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.cluster.probes.gpus.visible_device import open_nvml, shown_gpus
-from tests.chosen_gpus import workers_gpus
+from codecfleet.cluster.fleet_variables import EVENTS
+from codecfleet.cluster.probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
+from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, assert_chosen, workers_gpus
+from tests.integration.ray_cluster import RayCluster, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(110)]
 
 
-def _uuids() -> list[str]:
-    """Return the UUIDs of the machine's GPUs, in the order of NVML."""
+@pytest.fixture(scope="module")
+def uuids(cuda: Cuda) -> list[str]:
+    """The UUIDs of the machine's GPUs, in the order of NVML; ``cuda`` skips without a real GPU."""
+    del cuda
     nvml = open_nvml()
-    return [] if nvml is None else [gpu.uuid for gpu in shown_gpus(nvml, {}).gpus]
+    found = [] if nvml is None else [gpu.uuid for gpu in shown_gpus(nvml, {}).gpus]
+    if len(found) < 2:
+        pytest.skip("the machine has only one GPU")
+    return found
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what the cluster's supervisor decides."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def cluster(uuids: list[str], events: Path) -> Iterator[RayCluster]:
+    """A cluster whose head does no work, to which tests add nodes."""
+    del uuids
+    variables = {EVENTS: str(events), "PYTHONPATH": str(REPOSITORY)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CUDA_VARIABLE, raising=False)
+        with ray_cluster(env=variables) as running:
+            yield running
 
 
 @pytest.mark.parametrize("visible", ["all", "reversed numbers", "reversed uuids"])
-def test_each_worker_has_the_gpu_that_placement_chose(visible: str, cuda: Cuda, tmp_path: Path) -> None:
+def test_each_worker_has_the_gpu_that_placement_chose(visible: str, uuids: list[str], tmp_path: Path) -> None:
     """Placement, the worker and CUDA in the worker's process name the same GPU, in whichever order GPUs are listed."""
-    del cuda  # the fixture skips without a real GPU
-    uuids = _uuids()
-    if len(uuids) < 2:
-        pytest.skip("the machine has only one GPU")
     numbers = ",".join(map(str, reversed(range(len(uuids)))))
     shown = {"reversed numbers": numbers, "reversed uuids": ",".join(reversed(uuids))}.get(visible)
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    found = workers_gpus(tmp_path, environment if shown is None else {**environment, "CUDA_VISIBLE_DEVICES": shown})
-    assert [(each.reported, each.seen) for each in found] == [
-        (each.chosen, (each.chosen.removeprefix("GPU-"),)) for each in found
-    ]
-    assert sorted(each.chosen for each in found) == sorted(uuids)
+    environment = {name: value for name, value in os.environ.items() if name != CUDA_VARIABLE}
+    variables = {} if shown is None else {CUDA_VARIABLE: shown}
+    found = workers_gpus(tmp_path, {**environment, **variables}, len(uuids))
+    assert_chosen(found, {uuid: uuid for uuid in uuids})
+
+
+@pytest.mark.parametrize("starters", ["codecfleet", "ray", "both"])
+def test_each_worker_of_a_cluster_has_the_chosen_gpu(
+    starters: str, uuids: list[str], cluster: RayCluster, events: Path
+) -> None:
+    """However its node was started; of two nodes that count the same GPUs, only one has a worker on each."""
+    with ExitStack() as nodes:
+        if starters != "ray":
+            nodes.enter_context(cluster.started_node("--", env={"STARTED_BY": "codecfleet"}, start=BY_CODECFLEET))
+        if starters != "codecfleet":
+            variables = {CUDA_VARIABLE: ",".join(reversed(uuids))}
+            nodes.enter_context(cluster.started_node("--num-gpus", str(len(uuids)), env=variables, start=BY_RAY))
+        assert_chosen(workers_gpus(events, cluster.env, len(uuids)), {uuid: uuid for uuid in uuids})

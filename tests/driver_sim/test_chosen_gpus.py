@@ -1,42 +1,149 @@
-"""Each worker has the GPU or slice that placement chose for it, on simulated machines with a real Ray."""
+"""Each worker has the GPU or slice that placement chose for it, on simulated machines with a real Ray.
 
+``tests/unit/cluster/supervisor/state/test_chosen_devices.py`` tries more machines, without Ray.
+"""
+
+import json
 import os
+import shlex
+import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.chosen_gpus import workers_gpus
-from tests.integration.ray_cluster import ray_cluster
+from codecfleet.cluster.fleet_variables import EVENTS
+from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, assert_chosen, workers_gpus
+from tests.integration.ray_cluster import RayCluster, ray_cluster
 
-from .scenario import Scenario, machine
-from .simulated_driver import needs, simulated_environment
-from .test_slices import ON_NVENC, PARTS, clip, devices, processes, report_of, simulated
+from .simulated_driver import needs
+from .test_slices import ON_NVENC, PARTS, clip, machine, processes, report_of, simulated
 
 __all__ = ["clip"]  # a fixture
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300), needs("PyNvVideoCodec")]
 
+BY_EXPORTS: Final = (
+    *("sh", "-c", f'eval "$({shlex.quote(sys.executable)} -m codecfleet node env --cpus 2)" && exec "$@"', "sh"),
+    *BY_RAY,
+)
+SHARER: Final = """
+import ray, sys, time
+ray.init(log_to_driver=False, namespace="a stranger")
 
-@pytest.mark.parametrize(("name", "visible"), [("four", ""), ("four", "3,1,2,0"), ("slices", ""), ("guest", "")])
-def test_a_worker_of_a_private_ray_takes_the_chosen_gpu(name: str, visible: str, tmp_path: Path) -> None:
-    """Placement and worker name the same device, and no two workers share one."""
-    scenario = Scenario(machine=machine("l4-x4") if name == "four" else machine(PARTS, name))
-    shown = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
-    simulation = tmp_path / "simulation"
-    simulation.mkdir()
-    env = {**os.environ, **simulated_environment(scenario, simulation, shared_state=True), **shown}
-    found = workers_gpus(tmp_path, env)
-    assert [each.reported for each in found] == [each.chosen.rpartition("/")[2] for each in found]
-    assert [len(each.seen) for each in found] == [1] * len(found)
-    assert len({each.seen for each in found}) == len({each.chosen for each in found}) == len(found)
-    if name == "slices":
-        assert {each.chosen for each in found} <= devices(name)
+@ray.remote(num_cpus=0, num_gpus=0.4)
+class Stranger:
+    def gpus(self):
+        return ray.get_gpu_ids()
+
+ray.get(Stranger.options(name="s" + sys.argv[1], lifetime="detached").remote().gpus.remote())
+"""
+"""Another program's actor, which leaves enough of its GPU for a worker."""
+
+
+class Gpus(NamedTuple):
+    """The GPUs and slices of a machine of ``parts.toml`` that get work."""
+
+    uuids: dict[str, str]  #: what CUDA calls each, by its name on the machine
+    whole: int  #: how many GPUs the machine has
+
+
+def gpus_of(kind: str) -> Gpus:
+    """Return the GPUs of a machine. A vGPU, whose UUID changes, is called by its bus id."""
+    devices = [device for device in machine(PARTS, kind).devices if not device.uuid.endswith("/cpu")]
+    parts = [part.uuid for device in devices for part in device.slices]
+    guests = {device.pci_bus_id: device.uuid for device in devices if device.kind.is_guest}
+    wholes = [device.uuid for device in devices if not device.slices and not device.kind.is_guest]
+    return Gpus({name: name for name in [*parts, *wholes]} | guests, len(devices))
+
+
+KINDS: Final = {kind: gpus_of(kind) for kind in ("whole", "slices", "guests", "mixed")}
+
+
+class Way(NamedTuple):
+    """A way to start a node: the first words of the command, its options, and variables."""
+
+    start: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    variables: dict[str, str] = {}  # noqa: RUF012 - never changed
+    is_shared: bool = False  #: whether another program's actor has a part of a GPU
+
+
+def ways(gpus: Gpus) -> dict[str, Way]:
+    """Return the ways to start a node on a machine with these GPUs."""
+    count, last_first = str(len(gpus.uuids)), ",".join(sorted(gpus.uuids.values(), reverse=True))
+    numbers = ",".join(map(str, reversed(range(gpus.whole))))
+    pod = {"NVIDIA_VISIBLE_DEVICES": last_first}
+    as_operator = ("--num-gpus", count, "--resources", json.dumps({"video": 1}))
+    return {
+        "codecfleet": Way(BY_CODECFLEET, ("--",)),
+        "ray": Way(BY_RAY),
+        "ray with a number": Way(BY_RAY, ("--num-gpus", count)),
+        "visible numbers": Way(BY_RAY, ("--num-gpus", str(gpus.whole)), {"CUDA_VISIBLE_DEVICES": numbers}),
+        "visible uuids": Way(BY_RAY, ("--num-gpus", count), {"CUDA_VISIBLE_DEVICES": last_first}),
+        "pod": Way(BY_RAY, as_operator, pod, is_shared=True),
+        "pod with exports": Way(BY_EXPORTS, as_operator, pod),
+    }
+
+
+ROWS: Final = [
+    pytest.param(kind, way, marks=pytest.mark.ci) if (kind, way) == ("mixed", "ray with a number") else (kind, way)
+    for kind, way in product(KINDS, ways(KINDS["whole"]))
+]
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what the cluster's supervisor decides."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def cluster(events: Path) -> Iterator[RayCluster]:
+    """A cluster whose head does no work, to which tests add nodes."""
+    with ray_cluster(env={EVENTS: str(events), "PYTHONPATH": str(REPOSITORY)}) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("kind", "way"), ROWS)
+def test_a_worker_of_a_cluster_has_the_chosen_gpu(
+    kind: str, way: str, cluster: RayCluster, events: Path, tmp_path: Path
+) -> None:
+    """Placement, worker and CUDA name the same GPU, however the node was started, and no two workers share one."""
+    gpus = KINDS[kind]
+    started = ways(gpus)[way]
+    variables = {**simulated(kind, tmp_path / "simulation"), **started.variables}
+    with cluster.started_node(*started.options, env=variables, start=started.start):
+        if started.is_shared:
+            cluster.python(SHARER, tmp_path.name)
+        assert_chosen(workers_gpus(events, cluster.env, len(gpus.uuids)), gpus.uuids)
+
+
+def test_two_nodes_of_one_machine_share_no_gpu(cluster: RayCluster, events: Path, tmp_path: Path) -> None:
+    """Both nodes count the same GPUs; each GPU has one worker, and the supervisor knows who has the others."""
+    gpus, variables = KINDS["whole"], simulated("whole", tmp_path / "simulation")
+    with (
+        cluster.started_node("--", env=variables, start=BY_CODECFLEET),
+        cluster.started_node(env=variables, start=BY_RAY),
+    ):
+        assert_chosen(workers_gpus(events, cluster.env, len(gpus.uuids)), gpus.uuids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_reversed", [False, True], ids=["plain", "reversed"])
+def test_a_worker_of_a_private_ray_has_the_chosen_gpu(kind: str, is_reversed: bool, tmp_path: Path) -> None:  # noqa: FBT001 - pytest's
+    """Placement, worker and CUDA name the same GPU, in whichever order GPUs are listed."""
+    gpus = KINDS[kind]
+    shown = {"CUDA_VISIBLE_DEVICES": ",".join(sorted(gpus.uuids.values(), reverse=True))} if is_reversed else {}
+    environment = {**os.environ, **simulated(kind, tmp_path / "simulation"), **shown}
+    assert_chosen(workers_gpus(tmp_path / "events", environment, len(gpus.uuids)), gpus.uuids)
 
 
 def test_a_worker_to_which_ray_gives_another_gpu_leaves(clip: Path, tmp_path: Path) -> None:
     """Ray gives a cut A100 first, which has no NVENC; the next worker has NVENC, and the first one ends at once."""
     folder, output = tmp_path / "simulation", tmp_path / "out.mp4"
-    with ray_cluster() as cluster, cluster.started_node("--num-cpus", "2", env=simulated("cut", folder)):
+    with ray_cluster() as cluster, cluster.started_node(env=simulated("cut", folder), start=BY_RAY):
         report = report_of(cluster.run("transcode", str(clip), str(output), *ON_NVENC))
         status = cluster.status_once(lambda found: not _on(found, "A100"), 10)
     assert report["encoder_kind"].startswith("h264_nvenc")

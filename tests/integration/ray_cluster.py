@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,26 +65,26 @@ class RayCluster:
         return str(self._order(add={"num_cpus": cpus, "num_gpus": gpus})["node"])
 
     @contextmanager
-    def started_node(self, *options: str, env: Mapping[str, str], hidden: Path | None = None) -> Iterator[None]:
-        """Run ``ray start`` with these options and variables as on a separate machine; it ends with the context.
+    def started_node(
+        self,
+        *options: str,
+        env: Mapping[str, str],
+        hidden: Path | None = None,
+        start: Sequence[str] = (str(BIN / "ray"), "start"),
+    ) -> Iterator[None]:
+        """Start a node with these options and variables as on a separate machine; it ends with the context.
 
-        Unlike ``add_node``, this finds the node's GPUs as Ray does, in the environment. The folder ``hidden`` is empty
-        there (needs root).
+        Unlike ``add_node``, this finds the node's GPUs as Ray does, in the environment. ``start`` begins the command;
+        options of ``ray start`` follow those of this node. The folder ``hidden`` is empty there (needs root).
         """
         name = secrets.token_hex(4)
         command: list[str | Path] = [
             *(() if hidden is None else (*WITHOUT_FOLDER, hidden)),
-            BIN / "ray",
-            "start",
-            "--address",
-            self.address,
-            "--node-name",
-            name,
-            "--block",
-            *ANY_PORT,
+            *start,
+            *("--address", self.address, "--block", *options, "--node-name", name, *ANY_PORT),
         ]
         with (self.folder / "node.log").open("ab") as log:
-            node = subprocess.Popen([*command, *ANY_PORT, *options], env={**self.env, **env}, stdout=log, stderr=log)
+            node = subprocess.Popen(command, env={**self.env, **env}, stdout=log, stderr=log)
         try:
             until_s = time.monotonic() + JOIN_S
             while not self._has_node(name):

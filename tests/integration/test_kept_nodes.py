@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from codecfleet.cluster.node.registry import kept_nodes, registered
+from codecfleet.cluster.ray.keeper import DRIVER_RESTS, DRIVER_RUNS
 from tests.metadata_server import FakeMetadata, metadata_server
 
 KEEPER = """
@@ -229,6 +230,23 @@ def test_a_driver_that_does_not_end_is_killed(ray: str, hand_back_s: float, numb
         said, _ = process.communicate(timeout=20)
     assert (process.returncode, said, len(children)) == (0, "down\n", 2)
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_driver_rests_while_its_node_drains() -> None:
+    """It hands back its jobs, starts again when the node is uncordoned, and not while the node ends."""
+    with keeper(OBEDIENT, driver=DRIVER) as process:
+        assert [read(process), read(process)] == ["up", "drives"]
+        process.send_signal(DRIVER_RESTS)
+        assert [read(process), read(process)] == [
+            "the node drains, so the driver rests until `codecfleet uncordon`",
+            "handed back",
+        ]
+        process.send_signal(DRIVER_RUNS)
+        assert read(process) == "drives"
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(DRIVER_RUNS)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "handed back\ndown\n")
 
 
 def test_a_driver_hands_back_when_the_cloud_gives_notice_or_ray_ends() -> None:

@@ -192,6 +192,7 @@ class LeaseClient:
             _where(),
             next(self._sequence),
             self._demands.reported(self._leases, self.ground.late),
+            node=self.supervisor.node,
             acknowledged=self.grants.number,
             later=self._demands.reported_later(),
         )

@@ -129,6 +129,9 @@ class ClusterBackend(ABC):
         Raises FleetUnavailable: the autoscaler cannot provide the nodes, or does not try.
         """
 
+    async def tell_node(self, node: NodeId, *, drains: bool) -> None:
+        """Make the driver of a queue that a node's program keeps rest, or run again. Idempotent."""
+
     async def keep(self, key: str, value: bytes) -> None:
         """Store a value under a key, for the next supervisor."""
 

@@ -12,11 +12,12 @@ from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...placement.model.inventory import Node
+from ...ray.keeper import tell_keeper
 from ...ray.private.key_values import claim_in_cluster, keep_in_cluster, kept_in_cluster, keys_in_cluster
 from ...ray.private.nodes import draining_nodes, free_resources_by_node
 from ...ray.private_ray import NAMESPACE
 from ...ray.public.actors import NoSuchActor, actor_names, kill_actor, named_actor
-from ...ray.public.nodes import all_nodes, on_node
+from ...ray.public.nodes import all_nodes, on_node, run_on_node
 from ...ray.public.reservations import Reservation, give_back, inside, reservation, reservation_names, reserve
 from ...ray.ray_words import first_line
 from ...survey.ray_probe import probe_ray_node
@@ -142,6 +143,9 @@ class RayBackend(RayCalls):
 
     async def resize(self, order: Resize) -> None:
         await asyncio.to_thread(self._autoscaler.resize, order)
+
+    async def tell_node(self, node: NodeId, *, drains: bool) -> None:
+        await run_on_node(node, tell_keeper, drains)
 
     async def keep(self, key: str, value: bytes) -> None:
         await asyncio.to_thread(keep_in_cluster, key, value)

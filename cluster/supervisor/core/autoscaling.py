@@ -75,13 +75,16 @@ def _work(state: SupervisorState, speeds: Speeds, now_s: float) -> list[JobWork]
 
 
 def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> list[NodeSeen]:
-    """Return the nodes of all groups with their idle times; no node counts as idle while Ray refuses orders."""
-    seen = []
+    """Return the nodes of all groups with their idle times.
+
+    No node counts as idle while Ray refuses orders, or while a client, such as a job of the node's driver, runs on it.
+    """
+    seen, driven = [], {client.node for client in state.clients}
     here = stations_by_node(state.stations)
     for book in state.nodes:
         group, node = config.group_of(book.ray.labels), book.ray.node
         if group is not None:
-            leases = _leases(state, here.get(node, ())) or bool(state.scaling.trouble)
+            leases = _leases(state, here.get(node, ())) or int(bool(state.scaling.trouble) or node in driven)
             idle_since_s = None if leases else state.scaling.idle_since_s.get(node, now_s)
             is_leaving = _is_leaving(book)
             seen.append(
@@ -107,6 +110,7 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
     """Return the order for Ray. Nodes that still exist but take no work are added, because Ray counts them."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
+    used |= {client.node for client in state.clients if client.node is not None}
     ended = {book.ray.node for book in leaving if book.ending} - used
     staying = [config.group_of(book.ray.labels) for book in leaving if book.ray.node not in ended]
     wanted = (

@@ -3,7 +3,7 @@
 from ...logs.actions import LogAction
 from ...placement.model.policy import with_policy
 from ..state import events
-from ..state.events import Effect, Note, Order, Probe, Remember, Stop
+from ..state.events import Effect, Note, Order, Probe, Remember, Stop, TellNode
 from ..state.state import SupervisorState
 from ..state.stations import IN_USE, StationState
 from .autoscaling import scale
@@ -111,6 +111,8 @@ def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Eff
     if event.order is Order.UNCORDON and not event.is_recalled:
         effects += end_rests(state, book, now_s)
         effects += [book.probe_again(now_s)] if forget_xids(book) or effects else []
+    if event.order is not Order.CORDON:  # a cordon leaves running jobs alone
+        effects.append(TellNode(book.ray.node, event.order is Order.DRAIN))
     if not event.is_recalled:
         effects.append(
             Remember({each.ray.node: each.order for each in state.nodes if each.order is not Order.UNCORDON})

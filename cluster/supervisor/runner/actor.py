@@ -148,6 +148,7 @@ class ActorClient(SupervisorClient):
         """Find or create the supervisor. Raises VersionRefused: the supervisor has another version of codecfleet."""
         self._actor = await asyncio.to_thread(_find_or_make, self._settings, self._policy)
         await refuse_others(self._actor)
+        self.node = this_node()
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         grants: Grants = await self._actor.renew.remote(VERSION, report, wait_s)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...worker.worker import Worker
-from ...worker_names import StationId, WorkerId
+from ...worker_names import NodeId, StationId, WorkerId
 from ..state.messages import ClientReport, Grants
 from ..status.history import History
 from ..status.status import Status
@@ -16,6 +16,7 @@ class SupervisorClient(ABC):
     """Passes reports to a supervisor, and returns its grants; errors are not wrapped."""
 
     what_next: ClassVar[str]  # what to do if the supervisor cannot be reached
+    node: NodeId | None = None  # the cluster's node on which this process runs; None if it is not known
 
     @abstractmethod
     async def open(self) -> None:

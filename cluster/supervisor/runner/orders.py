@@ -8,16 +8,18 @@ from typing import Final
 
 from ....errors import CodecfleetError
 from ...logs.actions import LogAction
+from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..state import events
-from ..state.events import Abandon, Reserve, Resize, Resized, Start, Stop, SupervisorEvent
+from ..state.events import Abandon, Reserve, Resize, Resized, Start, Stop, SupervisorEvent, TellNode
 from ..state.settings import SupervisorSettings
 from ..state.terms import Standing, Tenure, after_look
 
 RETRY_S: Final = 1.0
 LOOK_LIMIT_S: Final = 5.0
+TELL_LIMIT_S: Final = 60.0
 RESIZE_LIMIT_S: Final = 30.0  # how long an order for nodes may take; after that, the next order tries again
 
 
@@ -115,6 +117,14 @@ class WorkerOrders:
         """Make a worker cancel the work of clients that are gone."""
         with suppress(Exception):  # a worker that is gone runs nothing
             await self.backend.abandon(effect.worker, effect.clients)
+
+    async def tell_node(self, effect: TellNode) -> None:
+        """Tell a node's program whether its driver must rest."""
+        try:
+            await in_time(self.backend.tell_node(effect.node, drains=effect.drains), TELL_LIMIT_S)
+        except NoAnswer as reason:
+            line = f"this order did not reach the node, so repeat it if a driver of a queue runs there: {reason}"
+            log(LogAction.NODE_ORDERED, line, LogIds(node=effect.node))
 
 
 @dataclass(slots=True)

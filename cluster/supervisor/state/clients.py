@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
-from ...worker_names import WorkerId
+from ...worker_names import NodeId, WorkerId
 from .messages import ClientReport, Grants, JobReport
 
 DEPARTED_KEPT = 1024
@@ -69,6 +69,7 @@ class ClientBook:
     where: str  # the client's host and process, as text for display
     sequence: int  # the number of the client's newest report
     seen_s: float  # when the client last reported
+    node: NodeId | None = None  # the client's node; None if it is not known
     sent: Grants | None = None  # the grants that the client got last
     faults_seen: int = 0  # the number of the newest counted fault
     jobs: dict[str, JobBook] = field(default_factory=dict)  # the client's jobs, by the client's own names
@@ -147,7 +148,7 @@ class Clients:
             return Renewal()
         book = self._clients.get(report.client)
         if book is None:
-            book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s)
+            book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s, report.node)
         book.seen_s = now_s
         if report.sequence <= book.sequence:
             return Renewal()

@@ -263,6 +263,14 @@ class Resize(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class TellNode(Effect):
+    """Tell a node's program whether its driver of a queue must rest, because a user drains the node."""
+
+    node: NodeId
+    drains: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Remember(Effect):
     """Store users' orders for the next supervisor as {node: order}; open nodes are left out."""
 

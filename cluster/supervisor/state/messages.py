@@ -41,6 +41,7 @@ class ClientReport:
     where: str  # the client's host and process, as text for display
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
+    node: NodeId | None = None  # the node on which the client runs; None if it is not known
     # Workers that completed work, so that earlier deaths in their stations no longer count as a crash loop.
     proven: tuple[WorkerId, ...] = ()
     acknowledged: int = 0  # the number of the newest grants that the client received

@@ -54,6 +54,7 @@ class FakeClusterBackend(ClusterBackend):
         # for each group, the nodes that can be requested; None if there is no autoscaler
         self.offers: dict[str, int] | None = None
         self.resized: list[Resize] = []
+        self.told: list[tuple[NodeId, bool]] = []  # what nodes were told: whether they drain
         self.may_probe = asyncio.Event()  # cleared to block probes
         self.may_probe.set()
 
@@ -189,6 +190,9 @@ class FakeClusterBackend(ClusterBackend):
         name = NodeId(f"{group.group}-{next(self._numbers)}")
         cores, gpus = (int(group.resources.get(kind, 0)) for kind in ("CPU", "GPU"))
         return RayNode(node=name, name=name, cores=cores, free_cores=cores, gpus=gpus, labels=dict(group.labels))
+
+    async def tell_node(self, node: NodeId, *, drains: bool) -> None:
+        self.told.append((node, drains))
 
     async def keep(self, key: str, value: bytes) -> None:
         if self.keep_error is not None:

@@ -28,6 +28,7 @@ from codecfleet.cluster.supervisor.state.events import (
 )
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode, WorkerFacts
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.worker_names import NodeId
 
 SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
 
@@ -115,13 +116,13 @@ class World:
         """Return what a client may use now, as if it had reported."""
         return grants_for(self.core.state, client, self.now_s)
 
-    def report(self, client: str, *jobs: JobReport, later: tuple[Demand, ...] = ()) -> None:
+    def report(self, client: str, *jobs: JobReport, later: tuple[Demand, ...] = (), node: NodeId | None = None) -> None:
         """Send a client's report."""
         self.sequence += 1
         sent = self.grants.get(client)
         acknowledged = 0 if sent is None else sent.number
-        report = ClientReport(client, f"driver {client}", self.sequence, jobs, acknowledged=acknowledged, later=later)
-        self.feed(Renewed(report))
+        where, number = f"driver {client}", self.sequence
+        self.feed(Renewed(ClientReport(client, where, number, jobs, node, acknowledged=acknowledged, later=later)))
 
 
 def decided(core: Core, event: SupervisorEvent, now_s: float) -> list[Effect]:

@@ -8,7 +8,16 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Enc
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.previewing import growth, preview
-from codecfleet.cluster.supervisor.state.events import Asked, Effect, NodesSeen, Order, Probed, Resize, Resized
+from codecfleet.cluster.supervisor.state.events import (
+    Asked,
+    Departed,
+    Effect,
+    NodesSeen,
+    Order,
+    Probed,
+    Resize,
+    Resized,
+)
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.lines import status_lines
@@ -97,6 +106,33 @@ def test_work_brings_nodes_and_idle_ones_end() -> None:
     assert not world.core.state.is_idle
     world.look(HEAD, seconds=15)
     assert world.core.state.is_idle
+
+
+def test_a_node_on_which_a_program_runs_does_not_end() -> None:
+    """A job of a node's driver keeps the node, even if its segments run elsewhere; afterwards the node ends."""
+    world, nodes = Growing(HEAD), (_worker("w0"), _worker("w1"))
+    for _ in range(100):
+        world.report("c", node=nodes[1].node)
+        order = world.look(HEAD, *nodes)
+    assert order.ended == (nodes[0].node,)
+    world.feed(Departed("c"))
+    assert world.look(HEAD, nodes[1], seconds=11).ended == (nodes[1].node,)
+
+
+def test_a_program_that_comes_late_keeps_its_node() -> None:
+    """A node is not ended while a program that started after the decision runs on it."""
+    world, nodes = Growing(HEAD), (_worker("w0"),)
+    world.report("c", wants("job", 1))
+    world.look(HEAD, *nodes, seconds=2)
+    world.feed(Departed("c"))
+    while not world.core.state.nodes[nodes[0].node].ending:
+        world.look(HEAD, *nodes)
+    for _ in range(20):
+        world.report("d", node=nodes[0].node)
+        order = world.look(HEAD, *nodes)
+    assert order.ended == ()
+    world.feed(Departed("d"))
+    assert world.look(HEAD, *nodes, seconds=11).ended == (nodes[0].node,)
 
 
 def waits(frames: int, segments: int = 1000) -> tuple[Demand, ...]:

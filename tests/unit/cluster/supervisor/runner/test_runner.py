@@ -117,6 +117,19 @@ async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock:
     assert len(runner._core.state.clients) == 0
 
 
+async def test_nodes_are_told_whether_they_drain(make_runner: MakeRunner) -> None:
+    """A cordon leaves a node's driver alone; the next supervisor repeats a drain."""
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    for order in (Order.DRAIN, Order.CORDON, Order.UNCORDON, Order.DRAIN):
+        runner.ask(order, "a")
+        await all_quiet()
+    assert backend.told == [("a", True), ("a", False), ("a", True)]
+    await make_runner(backend)
+    await all_quiet()
+    assert backend.told[3:] == [("a", True)]
+
+
 async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A new job is placed at once, although the next placement was planned for an hour later."""
     _, runner, _ = await at_work(make_runner)
