@@ -3,7 +3,7 @@
 import pytest
 
 from .films import Film, films_for
-from .places import obstacle, place_of
+from .opening import obstacle, place_of
 from .rounds import Attack, round_folder
 from .schedule import Fault, Round, Shape, Strike
 
