@@ -155,11 +155,14 @@ class QueuePlace(Place):
     def _later(self, act: Callable[..., None], *arguments: object) -> None:
         self.repairs.append(self.pool.submit(act, *arguments))
 
-    def leftovers(self) -> list[str]:
-        """Return jobs that are queued or hold slots, nodes that have ended without a fault, and files."""
+    def heal(self) -> None:
+        """Wait until all that was struck is back."""
         for each in self.repairs:
             each.result()
         self.repairs.clear()
+
+    def leftovers(self) -> list[str]:
+        """Return jobs that are queued or hold slots, nodes that have ended without a fault, and files."""
         troubles, self.troubles = self.troubles, []
         for address in sorted(self.standing):
             if (code := self.cluster.programs[address].poll()) is not None:

@@ -69,6 +69,7 @@ class QueuedAttack(Attack):
             self._hit(strike)
         for job in self._jobs:
             self._ends_well(job)
+        self._place.heal()
 
     def _submit(self, name: str) -> WatchedJob:
         output = self._folder / "out" / f"{name}.mp4"
