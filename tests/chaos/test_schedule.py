@@ -4,7 +4,7 @@ from .schedule import Shape, possible, round_of
 
 
 def test_consecutive_seeds_bring_every_shape_and_every_fault() -> None:
-    """Each six seeds have all shapes; the default seeds strike with each fault that a shape can have; a seed repeats."""
+    """Six seeds have all shapes, the default seeds each fault of each shape, and a seed has one round."""
     rounds = [round_of(seed) for seed in range(300)]
     assert [plan.shape for plan in rounds[: len(Shape)]] == list(Shape)
     for shape in Shape:
