@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +21,10 @@ from codecfleet.cluster.queue.store import JobStore
 from codecfleet.cluster.queue.values import QueueState
 from codecfleet.cluster.supervisor.runner.recording import SUFFIX
 from tests import queue_cluster
+from tests.integration.test_killed_programs import gone
 from tests.queue_cluster import HEAD, NODES, PORT, SPOT, SUPERVISOR, left_temporary
 
-from .places import GIVEN_BACK_S, Place, held_slots
+from .places import GIVEN_BACK_S, RAY_NOTICES_S, Place, held_slots
 from .processes import named, signalled
 from .queued_job import LOOK_S, WatchedJob
 from .schedule import OF_A_DATABASE, Fault, Shape, Strike
@@ -82,9 +83,7 @@ class QueuePlace(Place):
             if driver is not None and job.job.state is QueueState.RUNNING and address in self.standing:
                 if fault is Fault.DRIVERS_NODE_KILLED:
                     return now_s if self._kill(address) else None
-                with suppress(psutil.NoSuchProcess):
-                    driver.kill()
-                return now_s
+                return now_s if _killed_with_its_jobs(driver) else None
             time.sleep(LOOK_S)
         return None
 
@@ -171,7 +170,7 @@ class QueuePlace(Place):
                 )
         waiting = self.store.jobs([QueueState.QUEUED, QueueState.RUNNING])
         troubles += [f"job {job.job_id} is still {job.state.value} in the queue" for job in waiting]
-        troubles += held_slots(self._status, GIVEN_BACK_S)
+        troubles += held_slots(self._status, GIVEN_BACK_S + RAY_NOTICES_S)
         return troubles + left_temporary(self.temporary, self.killed)
 
     def _status(self) -> dict[str, Any]:
@@ -195,6 +194,17 @@ class QueuePlace(Place):
     def logs(self) -> dict[str, bytes]:
         """Return what head and nodes have printed since they were last started, by the names of the files."""
         return {path.name: path.read_bytes() for path in map(self.cluster.log, (HEAD, *NODES)) if path.exists()}
+
+
+def _killed_with_its_jobs(driver: psutil.Process) -> bool:
+    """Kill a driver; its jobs must end with it. Return False if it has just ended by itself."""
+    try:
+        family = [driver, *driver.children(recursive=True)]
+        driver.kill()
+    except psutil.NoSuchProcess:
+        return False
+    assert gone(family), "a job outlives its driver"
+    return True
 
 
 @contextmanager
