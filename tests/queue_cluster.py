@@ -144,13 +144,14 @@ class Cluster:
         self.cloud.stdin.flush()
 
 
-def left_temporary(folder: Path, killed: int) -> list[str]:
+def left_temporary(folder: Path, nodes: int) -> list[str]:
     """Return what is left in the nodes' temporary folder.
 
-    Of each node that was killed as a whole, ``killed`` in all, Ray may leave a folder of Python's ``multiprocessing``.
+    Each node that runs may have a folder of Python's ``multiprocessing``, which Ray leaves if the node is killed as a
+    whole: ``nodes`` in all.
     """
     left = sorted(path.name for path in folder.iterdir())
-    of_ray = [name for name in left if name.startswith("pymp-")][:killed]
+    of_ray = [name for name in left if name.startswith("pymp-")][:nodes]
     return [f"left in the temporary folder: {name}" for name in left if name not in of_ray]
 
 

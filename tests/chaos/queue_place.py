@@ -171,7 +171,7 @@ class QueuePlace(Place):
         waiting = self.store.jobs([QueueState.QUEUED, QueueState.RUNNING])
         troubles += [f"job {job.job_id} is still {job.state.value} in the queue" for job in waiting]
         troubles += held_slots(self._status, GIVEN_BACK_S + RAY_NOTICES_S)
-        return troubles + left_temporary(self.temporary, self.killed)
+        return troubles + left_temporary(self.temporary, self.killed + len(self.standing))
 
     def _status(self) -> dict[str, Any]:
         answered = self._run("--json")
