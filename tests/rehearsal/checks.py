@@ -9,7 +9,6 @@ from typing import Any, Final
 from codecfleet import Queue, QueuedJob
 from codecfleet.cluster.queue.tenants import Prices
 from codecfleet.cluster.queue.values import Usage
-
 from tests.queue_cluster import left_temporary
 
 from .faults import AT_ONCE, SLOTS, Struck
@@ -53,7 +52,7 @@ def wrong_costs(struck: Sequence[Struck]) -> Iterator[str]:
 
 
 def left_files(folder: Path, wanted: Sequence[Wanted], temporary: Path, killed: int) -> Iterator[str]:
-    """Yield the files that are no output, below the folder of the outputs and in the temporary folder: see ``left_temporary``."""
+    """Yield the files that are no output below the folder of the outputs, and those that ``left_temporary`` finds."""
     known = {output for each in wanted for output, _ in each.outputs}
     known |= {path for output in known for path in (output.parent, output.with_name("codecfleet-batch.sqlite"))}
     for path in sorted(folder.rglob("*")):
