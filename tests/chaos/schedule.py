@@ -187,7 +187,11 @@ def _bearable(faults: Sequence[Fault], shape: Shape) -> Iterator[Fault]:
 
 
 def batches(plans: Sequence[Round], at_once: int) -> list[tuple[Round, ...]]:
-    """Divide rounds into batches of one shape each, small enough that ``at_once`` processes share them evenly."""
+    """Divide rounds into batches of one shape each, small enough that ``at_once`` processes share them evenly.
+
+    Those of a queue come first, since they take longest.
+    """
     size = max(1, min(BATCH, -(-len(plans) // at_once)))
-    by_shape = [[plan for plan in plans if plan.shape is shape] for shape in Shape]
+    shapes = sorted(Shape, key=lambda shape: shape is not Shape.QUEUE)
+    by_shape = [[plan for plan in plans if plan.shape is shape] for shape in shapes]
     return [tuple(same[first : first + size]) for same in by_shape for first in range(0, len(same), size)]
