@@ -5,10 +5,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
+
+from tests.integration.test_killed_programs import gone
 
 PROGRAMS = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 
@@ -32,9 +35,27 @@ class PostgresServer:
         settings = f"-k {self.folder} -c listen_addresses='' -c fsync=off"
         self.run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", settings, "start")
 
-    def stop(self) -> None:
-        """Kill the server, as a power failure does."""
-        self.run("pg_ctl", "-w", "-m", "immediate", "stop")
+    def stop(self, mode: str = "immediate") -> None:
+        """End the server; by default without any preparation."""
+        self.run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the running server's processes, the first of which starts the others."""
+        first = psutil.Process(int(self._pid_file.read_text().split()[0]))
+        return [first, *first.children(recursive=True)]
+
+    def kill(self) -> None:
+        """Kill each of the server's processes, as a power failure does."""
+        found = self.processes()
+        for each in found:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        assert gone(found)
+        self._pid_file.unlink(missing_ok=True)  # a process that nobody has reaped would seem to run
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "data" / "postmaster.pid"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 from .films import films_for
 from .lanes import run_all
-from .places import obstacle
+from .opening import obstacle
 from .schedule import Round, Shape, batches, round_of
 
 

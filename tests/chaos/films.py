@@ -10,7 +10,7 @@ from typing import Final
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .places import place_of
+from .opening import place_of
 from .schedule import SEGMENT_FRAMES, SEGMENTS, SIZE, Round, Shape
 
 PROGRAM: Final = Path(sys.executable).parent / "codecfleet"

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .films import Film
-from .places import Place, place_of
-from .rounds import Attack, Result, round_folder
+from .opening import place_of
+from .places import Place
+from .queue_rounds import attack_of
+from .rounds import Result, round_folder
 from .schedule import Round, Shape
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def _run_batch(batch: Sequence[Round], film: Film, until_s: float, output: Path 
 def _run_in(place: Place, waiting: deque[Round], film: Film, until_s: float) -> Iterator[Result]:
     while waiting and time.monotonic() < until_s:
         with round_folder() as folder:
-            result = Attack(waiting[0], place, film, folder).run()
+            result = attack_of(waiting[0], place, film, folder).run()
         waiting.popleft()
         yield result
         if result.problems:

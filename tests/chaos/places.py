@@ -1,17 +1,14 @@
-"""Where a round runs, and how a fault reaches it: a private Ray below the driver, or a cluster for many rounds."""
+"""Where a program runs, and how a fault reaches it: a private Ray below the driver, or a cluster for many rounds."""
 
-import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import psutil
 
@@ -19,17 +16,15 @@ from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.supervisor.runner.recording import SUFFIX
-from tests.driver_sim.build import BuildError, built_libraries
 from tests.driver_sim.scenario import Action, Scenario, machine
 from tests.driver_sim.scenario import Fault as DriverFault
 from tests.driver_sim.simulated_driver import simulated_environment
-from tests.integration.ray_cluster import SWIFT, RayCluster, ray_cluster
+from tests.integration.ray_cluster import RayCluster
 
 from .driver import Driver
+from .processes import below, having, named, signalled
 from .schedule import NODE_LOSSES, OF_A_DEVICE, SEGMENT_FRAMES, SIZE, Fault, Round, Shape, Strike
 
-MARK = "CHAOS_ROUND"
-"""In the environment of a round's driver and of all that it starts."""
 GIVEN_BACK_S = 20.0
 RAY_NOTICES_S = 75.0
 """Ray starts the supervisor again elsewhere once its health checks have missed a frozen node for about a minute."""
@@ -78,15 +73,15 @@ class Place:
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return the worker processes that may have work of the driver."""
-        below = _below(driver)
-        return _named("RayWorker", below) + _named("cluster.worker.program", below)
+        found = below(driver.process.pid)
+        return named("RayWorker", found) + named("cluster.worker.program", found)
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
         """Carry out a fault that does not end the driver; return False if there is no victim."""
         if strike.fault in _SIGNALS:
-            return _signalled(_SIGNALS[strike.fault], self.workers(driver), strike.choice)
+            return signalled(_SIGNALS[strike.fault], self.workers(driver), strike.choice)
         name = {Fault.RAYLET_KILLED: "raylet", Fault.GCS_KILLED: "gcs_server", Fault.HOST_KILLED: "cluster.fleet.host"}
-        return _signalled(signal.SIGKILL, _named(name[strike.fault], _below(driver)), strike.choice)
+        return signalled(signal.SIGKILL, named(name[strike.fault], below(driver.process.pid)), strike.choice)
 
     def leftovers(self) -> list[str]:
         return []
@@ -129,7 +124,7 @@ class Cluster(Place):
                 self.cluster.restart_control_service(GCS_DOWN_S)
                 return True
             case Fault.SUPERVISOR_KILLED:
-                return _signalled(signal.SIGKILL, self._processes("SupervisorActor"), strike.choice)
+                return signalled(signal.SIGKILL, self._processes("SupervisorActor"), strike.choice)
         return super().strike(strike, driver)
 
     def _strike_node(self, fault: Fault, victim: str) -> None:
@@ -151,7 +146,7 @@ class Cluster(Place):
         self.timers[-1].start()
 
     def _processes(self, name: str) -> list[psutil.Process]:
-        return _named(name, list(_with("RAY_TMPDIR", str(self.cluster.folder))))
+        return named(name, list(having("RAY_TMPDIR", str(self.cluster.folder))))
 
     def heal(self) -> None:
         for timer in self.timers:
@@ -161,13 +156,7 @@ class Cluster(Place):
     def leftovers(self) -> list[str]:
         """Return the jobs that still hold slots some time after their end."""
         self.heal()
-        until_s = time.monotonic() + GIVEN_BACK_S + (RAY_NOTICES_S if self.stopped else 0)
-        held: list[str] = ["the supervisor does not answer"]
-        while held and time.monotonic() < until_s:
-            with suppress(AssertionError):  # the supervisor may be starting again
-                held = [f"job {job} holds slots" for job in self.cluster.status()["jobs"]]
-            time.sleep(bool(held))
-        return held
+        return held_slots(self.cluster.status, GIVEN_BACK_S + (RAY_NOTICES_S if self.stopped else 0))
 
     def kept_events(self, folder: Path) -> list[Path]:
         """Return the recording of the cluster's supervisor, and the files of supervisors that were killed."""
@@ -184,6 +173,17 @@ class Cluster(Place):
             self.cluster.kill_node(node)
             self.nodes[self.cluster.add_node(cpus)] = cpus
         self.stopped.clear()
+
+
+def held_slots(status: Callable[[], dict[str, Any]], within_s: float) -> list[str]:
+    """Return the jobs that hold slots of a supervisor after that time, by its ``status``."""
+    until_s = time.monotonic() + within_s
+    held: list[str] = ["the supervisor does not answer"]
+    while held and time.monotonic() < until_s:
+        with suppress(AssertionError):  # the supervisor may be starting again
+            held = [f"job {job} holds slots" for job in status()["jobs"]]
+        time.sleep(bool(held))
+    return held
 
 
 @dataclass
@@ -219,82 +219,3 @@ def _fault_of(strike: Strike) -> DriverFault:
     function, action, value = _DRIVER_FAULTS[strike.fault]
     picture = int((max(DEVICES_WORK, strike.after_segments) + strike.choice) * SEGMENT_FRAMES)
     return DriverFault(function=function, action=action, value=value, call=1 + picture)
-
-
-@contextmanager
-def place_of(shape: Shape) -> Iterator[Place]:
-    """Yield the place for rounds of a shape; if its network is whole, Ray notices deaths with default settings."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    if shape is Shape.SIMULATED_GPUS:
-        yield SimulatedMachine(shape, own)
-        return
-    if not shape.node_cpus:
-        yield Place(shape, own)
-        return
-    is_split = shape is Shape.SPLIT_NODES
-    with TemporaryDirectory(dir="/tmp") as kept:
-        env = {"CODECFLEET_IDLE_S": "4", EVENTS: f"{kept}/events"}
-        if shape is Shape.SMALL_NODES:
-            env |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": kept}
-        with ray_cluster(env=env, system_config=SWIFT if is_split else {}, apart=is_split) as cluster:
-            nodes = {cluster.add_node(cpus): cpus for cpus in shape.node_cpus}
-            place = Cluster(shape, cluster.env, cluster, nodes)
-            yield place
-            place.heal()
-
-
-def obstacle(shape: Shape) -> str:
-    """Return why this machine cannot have a place of this shape; "" if it can."""
-    if shape is Shape.SPLIT_NODES:
-        trial = ["unshare", "--net", "ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
-        try:
-            subprocess.run(trial, check=True, capture_output=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            return f"no network namespaces: {getattr(error, 'stderr', '') or error}".strip()
-    if shape is Shape.SIMULATED_GPUS:
-        if find_spec("PyNvVideoCodec") is None:
-            return "PyNvVideoCodec is not installed"
-        if len(os.sched_getaffinity(0)) == 1:
-            return "on one core no NVENC gets work"
-        try:
-            built_libraries()
-        except BuildError as error:
-            return str(error)
-    return ""
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """Return the processes of a round's driver that still run."""
-    return [found for found in _with(MARK, mark) if found.status() != psutil.STATUS_ZOMBIE]
-
-
-def _with(name: str, value: str) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(name) == value:
-                yield process
-
-
-def _below(driver: Driver) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return list(psutil.Process(driver.process.pid).children(recursive=True))
-    return []
-
-
-def _named(name: str, processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    found = []
-    for process in processes:
-        with suppress(psutil.Error):
-            command = process.cmdline()
-            if name in " ".join(command[:6]) and not any("orphan_reaper" in word for word in command):
-                found.append(process)
-    return sorted(found, key=lambda process: process.pid)
-
-
-def _signalled(number: int, victims: Sequence[psutil.Process], choice: float) -> bool:
-    if not victims:
-        return False
-    with suppress(psutil.NoSuchProcess):
-        victims[int(choice * len(victims))].send_signal(number)
-        return True
-    return False

@@ -1,4 +1,4 @@
-"""One round: a job, its faults, and whether the job ended as promised."""
+"""One round of a program that a user has started: its faults, and whether it ended as promised."""
 
 import os
 import secrets
@@ -21,7 +21,8 @@ from tests.replaying import replayed
 from .accounts import Struck, allowed, recovery_s, redone
 from .driver import Driver
 from .films import PROGRAM, Film, sha256
-from .places import MARK, Place, marked
+from .places import Place
+from .processes import MARK, marked
 from .schedule import ENDS_THE_DRIVER, OF_A_DEVICE, OF_THE_STORE, Fault, Round, Strike
 from .shaky_server import Mood, ShakyServer, shaky_server
 
@@ -94,15 +95,25 @@ class Attack:
             self._attack()
         self.result.wall_s = time.monotonic() - self._started_s
         if self.result.problems:
-            self.result.said = [self._said_by(driver) for driver in self._drivers]
-            self.result.recorded = {path.name: path.read_bytes() for path in self.events.glob("*")}
+            self._keep_evidence()
         return self.result
+
+    def _keep_evidence(self) -> None:
+        self.result.said = [self._said_by(driver) for driver in self._drivers]
+        self.result.recorded = {path.name: path.read_bytes() for path in self.events.glob("*")}
 
     def _said_by(self, driver: Driver) -> list[tuple[float, Any]]:
         told = [said for said in driver.said if said.kind not in ("progress", "done")]
         return [(round(said.at_s - self._started_s, 3), said.event) for said in told]
 
     def _attack(self) -> None:
+        self._play()
+        self._count()
+        self._look_for_leftovers()
+        self._decide_again()
+
+    def _play(self) -> None:
+        """Run the job, carry out its faults, and look at its end."""
         self._place.prepare(self.result.round, self._folder)
         beside = self._start("beside.mp4") if self.result.round.beside else None
         self._drivers.append(self._start("out.mp4"))
@@ -111,9 +122,6 @@ class Attack:
         self._ended(self._drivers[-1], "the job", "out.mp4")
         if beside is not None:
             self._ended(beside, "the job beside", "beside.mp4")
-        self._count()
-        self._look_for_leftovers()
-        self._decide_again()
 
     def _start(self, output: str) -> Driver:
         own = {MARK: self._mark, "TMPDIR": str(self._folder / "tmp"), EVENTS: str(self.events)}
@@ -265,14 +273,15 @@ class Attack:
 
     def _check_processes(self) -> None:
         until_s = time.monotonic() + ENDED_S
-        while left := [process for process in marked(self._mark) if self._is_not_beside(process.pid)]:
+        while left := [process for process in marked(self._mark) if self._is_ours(process.pid)]:
             if time.monotonic() > until_s:
                 self._problem(f"processes left: {[process.cmdline()[:4] for process in left]}")
                 for process in left:
                     process.kill()
             time.sleep(0.1)
 
-    def _is_not_beside(self, process: int) -> bool:
+    def _is_ours(self, process: int) -> bool:
+        """Return whether a process that has the round's mark should have ended."""
         running = {driver.process.pid for driver in self._drivers if not driver.has_ended}
         return process not in running and not self.result.round.beside
 

@@ -25,11 +25,13 @@ class Shape(StrEnum):
     SMALL_NODES = "small nodes"
     SPLIT_NODES = "split nodes"
     SIMULATED_GPUS = "simulated GPUs"
+    QUEUE = "queue"
 
     @property
     def node_cpus(self) -> tuple[int, ...]:
         """The number of CPUs of each node of the cluster; empty for a private Ray."""
         own = {Shape.TWO_NODES: (2, 2), Shape.SMALL_NODES: (1, 1, 1, 1), Shape.SPLIT_NODES: (2, 2)}
+        own[Shape.QUEUE] = (1, 1)
         return own.get(self, ())
 
 
@@ -63,6 +65,13 @@ class Fault(StrEnum):
     NVENC_FAILS = "NVENC refuses a picture (simulated)"
     CUDA_BREAKS = "CUDA fails with 999 in one process (simulated)"
     GPU_LOST = "a GPU is lost (simulated)"
+    DRIVERS_NODE_KILLED = "node of the job's driver SIGKILL, then started again"
+    OWN_DRIVER_KILLED = "node's driver SIGKILL"
+    HEAD_KILLED = "head SIGKILL, then started again"
+    DATABASE_KILLED = "database SIGKILL, started again after 2 s"
+    DATABASE_STOPPED = "database shut down, started again after 5 s"
+    DATABASE_FROZEN = "database SIGSTOP, for 5 s"
+    SPOT_NOTICE = "spot notice of 15 s to a node, then SIGKILL"
 
 
 NODE_LOSSES: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_TAKEN_BACK})
@@ -70,6 +79,13 @@ OF_THE_STORE: Final = frozenset({Fault.STORAGE_SLOW, Fault.STORAGE_DOWN, Fault.S
 OF_A_DEVICE: Final = frozenset(
     {Fault.NVDEC_HANGS, Fault.NVDEC_FAILS, Fault.NVENC_FAILS, Fault.CUDA_BREAKS, Fault.GPU_LOST}
 )
+OF_A_DATABASE: Final = frozenset({Fault.DATABASE_KILLED, Fault.DATABASE_STOPPED, Fault.DATABASE_FROZEN})
+OF_A_QUEUE: Final = OF_A_DATABASE | {
+    Fault.DRIVERS_NODE_KILLED,
+    Fault.OWN_DRIVER_KILLED,
+    Fault.HEAD_KILLED,
+    Fault.SPOT_NOTICE,
+}
 ENDS_THE_DRIVER: Final = frozenset(
     {
         Fault.DRIVER_KILLED,
@@ -88,6 +104,7 @@ _OF_ONE_SHAPE: Final = {
     Fault.NODE_CUT_OFF: Shape.SPLIT_NODES,
     Fault.NODE_CUT_BRIEFLY: Shape.SPLIT_NODES,
     **dict.fromkeys(OF_A_DEVICE, Shape.SIMULATED_GPUS),
+    **dict.fromkeys(OF_A_QUEUE, Shape.QUEUE),
 }
 _OF_A_CLUSTER: Final = frozenset(
     {Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.SUPERVISOR_KILLED, Fault.NODE_TAKEN_BACK}
@@ -101,6 +118,8 @@ def possible(shape: Shape) -> list[Fault]:
 
 
 def _can_strike(fault: Fault, shape: Shape) -> bool:
+    if shape is Shape.QUEUE:
+        return fault in OF_A_QUEUE or fault in (Fault.WORKER_KILLED, Fault.SUPERVISOR_KILLED)
     if fault in OF_THE_STORE:
         return shape in _WITH_A_STORE
     if fault in _OF_A_CLUSTER:
@@ -108,8 +127,8 @@ def _can_strike(fault: Fault, shape: Shape) -> bool:
     return _OF_ONE_SHAPE.get(fault, shape) is shape
 
 
-COMMON: Final = frozenset.intersection(*(frozenset(possible(shape)) for shape in Shape))
-"""What can happen everywhere."""
+COMMON: Final = frozenset.intersection(*(frozenset(possible(shape)) for shape in Shape if shape is not Shape.QUEUE))
+"""What can happen to every program that a user has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +143,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A job and its faults, in order; ``beside`` is whether a second job without faults runs."""
+    """A job and its faults, in order; ``beside`` is whether a second job runs, at which no fault is aimed."""
 
     seed: int
     shape: Shape
@@ -168,7 +187,11 @@ def _bearable(faults: Sequence[Fault], shape: Shape) -> Iterator[Fault]:
 
 
 def batches(plans: Sequence[Round], at_once: int) -> list[tuple[Round, ...]]:
-    """Divide rounds into batches of one shape each, small enough that ``at_once`` processes share them evenly."""
+    """Divide rounds into batches of one shape each, small enough that ``at_once`` processes share them evenly.
+
+    Those of a queue come first, since they take longest.
+    """
     size = max(1, min(BATCH, -(-len(plans) // at_once)))
-    by_shape = [[plan for plan in plans if plan.shape is shape] for shape in Shape]
+    shapes = sorted(Shape, key=lambda shape: shape is not Shape.QUEUE)
+    by_shape = [[plan for plan in plans if plan.shape is shape] for shape in shapes]
     return [tuple(same[first : first + size]) for same in by_shape for first in range(0, len(same), size)]

@@ -1,10 +1,11 @@
-"""The short form of ``make chaos``: a round on this machine, on a cluster, and on simulated GPUs."""
+"""The short form of ``make chaos``: a round on this machine, on a cluster, on simulated GPUs, and of a queue."""
 
 import pytest
 
 from .films import Film, films_for
-from .places import obstacle, place_of
-from .rounds import Attack, round_folder
+from .opening import obstacle, place_of
+from .queue_rounds import attack_of
+from .rounds import round_folder
 from .schedule import Fault, Round, Shape, Strike
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
@@ -16,6 +17,7 @@ ROUNDS = {
     Shape.PRIVATE: (Fault.STORAGE_DOWN, Fault.WORKER_KILLED, Fault.PAYLOAD_DAMAGED),
     CLUSTER: (Fault.SUPERVISOR_KILLED, Fault.NODE_KILLED if CLUSTER is Shape.TWO_NODES else Fault.NODE_CUT_OFF),
     Shape.SIMULATED_GPUS: (Fault.GPU_LOST,),
+    Shape.QUEUE: (Fault.DATABASE_KILLED, Fault.HEAD_KILLED),
 }
 
 
@@ -33,7 +35,7 @@ def test_a_job_survives_its_faults(shape: Shape, films: dict[Shape, Film]) -> No
         pytest.skip(reason)
     strikes = tuple(Strike(fault, 2 + 2 * number, 0.1, 0.5) for number, fault in enumerate(ROUNDS[shape]))
     with place_of(shape) as place, round_folder() as folder:
-        result = Attack(Round(0, shape, strikes, beside=False), place, films[shape], folder).run()
+        result = attack_of(Round(0, shape, strikes, beside=False), place, films[shape], folder).run()
     assert result.problems == []
     assert result.events > 0
     assert [fault for fault, _ in result.recoveries_s] == list(ROUNDS[shape]), "all of them struck"

@@ -11,7 +11,7 @@ import pytest
 from codecfleet import Queue, QueuedJob, QueueState
 from codecfleet.cli.app import run as command_line
 from codecfleet.jobs.verify.job import verify
-from tests.rehearsal.cluster import HEAD, NODES, PORT, Cluster, cluster
+from tests.queue_cluster import HEAD, NODES, PORT, Cluster, cluster
 
 from .test_queue import finished, until
 
@@ -55,7 +55,7 @@ async def test_jobs_outlive_the_nodes_that_run_them(film: Path, tmp_path: Path) 
             submit = ["submit", "--queue", found.queue, *arguments(film, outputs[0], reports[0])]
             assert await asyncio.to_thread(command_line, submit) == 0
             job = await claimed(queue, outputs[0])
-            killed = found.runs(job)
+            killed = found.runs(job)[0]
             found.kill(killed)
             done = finished(outputs[0])
             ended = await asyncio.wait_for(queue.wait(job.job_id), 150)
@@ -64,7 +64,7 @@ async def test_jobs_outlive_the_nodes_that_run_them(film: Path, tmp_path: Path) 
 
             await found.start(killed)
             job = await queue.submit(arguments(film, outputs[1], reports[1]))
-            drained = found.runs(await claimed(queue, outputs[1]))
+            drained = found.runs(await claimed(queue, outputs[1]))[0]
             program = found.programs.pop(drained)
             program.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(program.wait, 90) == 0

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from .cluster import obstacle
+from tests.queue_cluster import obstacle
+
 from .rehearsal import Plan, rehearse, tables
 
 

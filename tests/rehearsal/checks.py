@@ -9,6 +9,7 @@ from typing import Any, Final
 from codecfleet import Queue, QueuedJob
 from codecfleet.cluster.queue.tenants import Prices
 from codecfleet.cluster.queue.values import Usage
+from tests.queue_cluster import left_temporary
 
 from .faults import AT_ONCE, SLOTS, Struck
 from .watch import Watch
@@ -51,18 +52,13 @@ def wrong_costs(struck: Sequence[Struck]) -> Iterator[str]:
 
 
 def left_files(folder: Path, wanted: Sequence[Wanted], temporary: Path, killed: int) -> Iterator[str]:
-    """Yield the files that are no output, below the folder of the outputs and the temporary folder.
-
-    Of each node that was killed as a whole, ``killed`` in all, Ray may leave a folder of Python's ``multiprocessing``.
-    """
+    """Yield the files that are no output below the folder of the outputs, and those that ``left_temporary`` finds."""
     known = {output for each in wanted for output, _ in each.outputs}
     known |= {path for output in known for path in (output.parent, output.with_name("codecfleet-batch.sqlite"))}
     for path in sorted(folder.rglob("*")):
         if path not in known:
             yield f"left beside the outputs: {path.relative_to(folder)}"
-    left = sorted(path.name for path in temporary.iterdir())
-    of_ray = [name for name in left if name.startswith("pymp-")][:killed]
-    yield from (f"left in the temporary folder: {name}" for name in left if name not in of_ray)
+    yield from left_temporary(temporary, killed)
 
 
 class Tenants:

@@ -10,8 +10,8 @@ import psutil
 
 from codecfleet import QueuedJob
 from tests.integration.test_queue import until
+from tests.queue_cluster import HEAD, NODES, SPOT, Cluster
 
-from .cluster import HEAD, NODES, SPOT, Cluster
 from .watch import Watch
 
 SLOTS: Final = len(NODES)
@@ -96,7 +96,7 @@ class Faults:
             for job in self.watch.in_the_middle():
                 if nodes is None:
                     return [job, *(other for other in self.watch.begun() if other.job_id != job.job_id)]
-                if self.cluster.runs(job) in nodes:
+                if self.cluster.runs(job)[0] in nodes:
                     return [job]
             await asyncio.sleep(0.05)
         raise AssertionError(f"{fault}: no job was in its middle within {FOUND_S:.0f} s: give longer films")
@@ -105,7 +105,7 @@ class Faults:
         cluster, server = self.cluster, self.cluster.server
         match fault:
             case Fault.NODE_KILLED:
-                node = cluster.runs(victim)
+                node, _ = cluster.runs(victim)
                 cluster.kill(node)
                 await cluster.start(node)
             case Fault.SUPERVISOR_KILLED:
@@ -123,7 +123,7 @@ class Faults:
                 cluster.order_cloud("withdraw")
                 await cluster.start(SPOT)
             case Fault.NODE_DRAINED:
-                node = cluster.runs(victim)
+                node, _ = cluster.runs(victim)
                 await self._end(node, cluster.terminate(node))
                 await cluster.start(node)
 

@@ -13,9 +13,9 @@ import psutil
 
 from codecfleet import Queue
 from tests.integration.test_queue import until
+from tests.queue_cluster import HEAD, NODES, Cluster, cluster
 
 from .checks import POLICY, Tenants, left_files, wrong_costs, wrong_ends
-from .cluster import HEAD, NODES, Cluster, cluster
 from .faults import AT_ONCE, Fault, Faults
 from .watch import Watch
 from .work import SHARES, Wanted, batch, endings, make_clips, poisoned, submit, transcodes

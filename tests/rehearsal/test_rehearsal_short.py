@@ -9,12 +9,12 @@ import pytest
 from codecfleet import QueueState
 from codecfleet.cluster.queue.deciding import ended
 from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, RunEnd
+from tests.queue_cluster import obstacle
+from tests.queue_progress import redone
 
 from .checks import left_files, wrong_costs, wrong_ends
-from .cluster import obstacle
 from .faults import Fault, Struck
 from .rehearsal import Plan, rehearse
-from .watch import redone
 from .work import Wanted, sha256
 
 JOBS = 24

@@ -1,41 +1,17 @@
 """What happens to the jobs while they run: progress of each, and what the tenants use."""
 
 import asyncio
-import json
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from codecfleet import Queue, QueuedJob, QueueState
-from codecfleet.errors import CodecfleetError, QueueUnavailable
-from codecfleet.jobs.journal.found_work import find_work
+from codecfleet.errors import QueueUnavailable
+from tests.queue_progress import redone, segments_of
 
 LOOK_S: Final = 0.25
-_ATTEMPT: Final = "codecfleet: attempt "
-
-
-def redone(printed: str) -> int:
-    """Return how many segments a job has started again, as the events of its attempts tell.
-
-    What an attempt started in the half second before its driver was killed is not in what it printed, but the next
-    attempt's journal tells what was in flight.
-    """
-    return sum(_redone(attempt.splitlines()) for attempt in printed.split(_ATTEMPT))
-
-
-def _redone(lines: list[str]) -> int:
-    starts, again = Counter[int](), 0
-    for line in lines:
-        with suppress(ValueError, TypeError):  # what else it prints, or a line that was cut
-            told = json.loads(line)
-            if told["event"] == "segment_started" and not told["is_second"]:
-                starts[told["segment"]] += 1
-            elif told["event"] == "journal":
-                again += told["redone"]
-    return again + starts.total() - len(starts)
 
 
 @dataclass
@@ -70,11 +46,8 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     def _look_at_journals(self) -> None:
-        try:
-            works = [work.found for work in find_work(str(self.folder))]
-        except (CodecfleetError, OSError):  # work that disappears at this moment
+        if (found := segments_of(self.folder)) is None:
             return
-        found = {each.header.output: (each.segments_done, each.header.segments) for each in works if each.header}
         for output in found | self.segments:
             if found.get(output, (-1, 0))[0] != self.segments.get(output, (0, 0))[0]:
                 self.moves.setdefault(output, []).append(self.now_s)

@@ -98,12 +98,15 @@ class Cluster:
         folder = self.here.folder / "state"
         return {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(folder)} if self.keeps else {}
 
-    def runs(self, job: QueuedJob) -> str:
-        """Return the address of the node whose driver runs a job; "" if that driver is dead."""
-        with suppress(psutil.NoSuchProcess):
-            keepers = {each.pid for each in psutil.Process(int(job.driver.rpartition("-")[2])).parents()}
-            return next((address for address, program in self.programs.items() if program.pid in keepers), "")
-        return ""
+    def runs(self, job: QueuedJob) -> tuple[str, psutil.Process | None]:
+        """Return the address of the node whose driver runs a job, and that driver; "" and None if it is dead."""
+        with suppress(psutil.NoSuchProcess, ValueError):  # no driver has had the job yet
+            driver = psutil.Process(int(job.driver.rpartition("-")[2]))
+            keepers = {each.pid for each in driver.parents()}
+            for address, program in list(self.programs.items()):
+                if program.pid in keepers:
+                    return address, driver
+        return "", None
 
     def kill(self, address: str) -> None:
         """Kill a node's program and all that it has started, as if its machine were gone."""
@@ -121,10 +124,17 @@ class Cluster:
         (program.children()[0] if address == HEAD else program).terminate()
         return program
 
+    def processes(self) -> list[psutil.Process]:
+        """Return what runs on the nodes, besides their own programs."""
+        found: list[psutil.Process] = []
+        for program in list(self.programs.values()):
+            with suppress(psutil.NoSuchProcess):
+                found += program.children(recursive=True)
+        return found
+
     def kill_supervisor(self) -> None:
         """Kill the supervisor, wherever it runs."""
-        found = [each for program in self.programs.values() for each in program.children(recursive=True)]
-        (supervisor,) = [each for each in found if SUPERVISOR in " ".join(_words(each))]
+        (supervisor,) = [each for each in self.processes() if SUPERVISOR in " ".join(_words(each))]
         supervisor.kill()
 
     def order_cloud(self, order: str) -> None:
@@ -132,6 +142,17 @@ class Cluster:
         assert self.cloud.stdin is not None
         self.cloud.stdin.write(f"{order}\n")
         self.cloud.stdin.flush()
+
+
+def left_temporary(folder: Path, nodes: int) -> list[str]:
+    """Return what is left in the nodes' temporary folder.
+
+    Each node that runs may have a folder of Python's ``multiprocessing``, which Ray leaves if the node is killed as a
+    whole: ``nodes`` in all.
+    """
+    left = sorted(path.name for path in folder.iterdir())
+    of_ray = [name for name in left if name.startswith("pymp-")][:nodes]
+    return [f"left in the temporary folder: {name}" for name in left if name not in of_ray]
 
 
 def _words(process: psutil.Process) -> list[str]:
