@@ -29,8 +29,8 @@ FILES_EACH: Final = 6
 STORE_BYTES: Final = 80_000_000
 MEMORY_EACH_BYTES: Final = 8 << 30
 """The memory that a node declares for each worker, which work that does nothing never uses."""
-LATER_S: Final = 150.0
-"""How much of ``--limit-s`` is left for the stages after the start."""
+LATER_S: Final = 90.0
+"""How much of ``--limit-s`` is left for the stages after the start, besides their ``--stage-s``."""
 VARIABLES: Final = {
     "CODECFLEET_IDLE_S": "3600",  # unused workers stay
     "OMP_NUM_THREADS": "1",  # else NumPy starts a thread for each core in each worker
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--at-once", type=int, default=4 * cores(), metavar="N", help="workers that start at a time (default: 4 a core)"
     )
+    add("--stage-s", type=int, default=20, metavar="S", help="how long a stage without an end lasts (default: 20)")
     add("--each-s", type=int, default=200, metavar="N", help="work items a second (default: 200)")
     add("--limit-s", type=float, default=900.0, metavar="S", help="time for the whole run (default: 900)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json, after each stage")
@@ -79,9 +80,9 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
         document["stages"]["nodes"] = {"nodes": len(nodes), "seconds": time.monotonic() - began_s}
         with cluster.program("workers_driver") as driver:
             run = WorkersRun(cluster, driver, nodes, options.workers_per_node)
-            start = partial(run.start, options.at_once, ends_s - LATER_S)
-            stages: tuple[Stage, ...] = (("probes", 0.0, run.probe), ("start", 0.0, start), *run.stages(options.each_s))
-            for name, most_s, stage in stages:
+            start = partial(run.start, options.at_once, ends_s - LATER_S - 3 * options.stage_s)
+            first: tuple[Stage, ...] = (("probes", 0.0, run.probe), ("start", 0.0, start))
+            for name, most_s, stage in (*first, *run.stages(options.stage_s, options.each_s)):
                 if time.monotonic() + most_s > ends_s:
                     document["not_run"].append(name)
                     continue

@@ -98,11 +98,15 @@ def local_cluster(
     environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
     environment |= {"RAY_TMPDIR": str(folder), "HOME": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), **(variables or {})}
-    pipe = subprocess.PIPE
-    keeper = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    pipe, errors = subprocess.PIPE, folder / "keeper.log"
+    with errors.open("wb") as log:
+        keeper = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True)
     try:
         address = ask(keeper, {"add": list(cpus)}, "the cluster")["address"]
         yield LocalCluster({**environment, "RAY_ADDRESS": address}, keeper)
+    except CommandFailed as error:
+        last = errors.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        raise CommandFailed(f"{error}; the cluster printed last: {last}") from error
     finally:
         keeper.kill()
         keeper.communicate()

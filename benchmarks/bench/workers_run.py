@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Stage", "WorkersRun"]
 
-IDLE_S: Final = 20
-WORK_S: Final = 20
-LOOKS: Final = 25
 LOOK_S: Final = 0.7
 """Not a fraction of the time between heartbeats, so that looks find heartbeats of every age."""
 START_LOOK_S: Final = 1.0
@@ -78,22 +75,19 @@ class WorkersRun:
             "troubles": sorted(troubles)[:20],
         }
 
-    def stages(self, each_s: int) -> tuple[Stage, ...]:
-        """Return the stages after the start; work has ``each_s`` items a second."""
+    def stages(self, stage_s: int, each_s: int) -> tuple[Stage, ...]:
+        """Return the stages after the start; three last ``stage_s``, and work has ``each_s`` items a second."""
         return (
-            ("without work", IDLE_S + 5, self._idle),
-            ("heartbeats", LOOKS * 1.5, self._heartbeats),
-            ("work", WORK_S + 20, lambda: self._work(each_s)),
+            ("without work", stage_s + 5, lambda: _shares(lambda: time.sleep(stage_s))),
+            ("heartbeats", stage_s + 10, lambda: self._heartbeats(stage_s)),
+            ("work", stage_s + 20, lambda: self._work(stage_s, each_s)),
             ("another supervisor", SETTLE_S, self._adopt),
             ("another node", SETTLE_S, self._replace),
         )
 
-    def _idle(self) -> Found:
-        return _shares(lambda: time.sleep(IDLE_S))
-
-    def _work(self, each_s: int) -> Found:
+    def _work(self, seconds: int, each_s: int) -> Found:
         found: Found = {}
-        shares = _shares(lambda: found.update(self._ask(work_s=WORK_S, each_s=each_s)))
+        shares = _shares(lambda: found.update(self._ask(work_s=seconds, each_s=each_s)))
         return {
             "items a second": len(found["took_s"]) / found["wall_s"],
             "failed": len(found["failed"]),
@@ -102,11 +96,12 @@ class WorkersRun:
             **_spread("seconds of an item", found["took_s"]),
         }
 
-    def _heartbeats(self) -> Found:
+    def _heartbeats(self, seconds: int) -> Found:
         """Return how old the last heartbeats are, of every worker and of every node."""
         ages_s: list[float] = []
         by_node_s: list[float] = []
-        for _ in range(LOOKS):
+        ends_s = time.monotonic() + seconds
+        while time.monotonic() < ends_s:
             newest: dict[str, float] = {}
             for each in _ready(self._look()):
                 if each["heard_s"] is not None:
