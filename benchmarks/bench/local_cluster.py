@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,6 +134,7 @@ class _Keeper:
         self._cluster = Cluster(shutdown_at_exit=False)
         self._cluster.add_node(num_cpus=0, include_dashboard=False, **self._options)
         self._nodes: dict[str, Any] = {}
+        self._numbers = count(1)
         self._threads = ThreadPoolExecutor(NODES_AT_ONCE)
 
     def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +145,10 @@ class _Keeper:
         return {"address": self._cluster.address, "nodes": added}
 
     def _add(self, cpus: int) -> Any:
-        node = self._cluster.add_node(num_cpus=cpus, **self._options)
+        # Ray would give the same names to sockets of nodes that start at the same time.
+        place = f"{os.environ['RAY_TMPDIR']}/{next(self._numbers)}"
+        sockets = {"raylet_socket_name": f"{place}.raylet", "plasma_store_socket_name": f"{place}.store"}
+        node = self._cluster.add_node(num_cpus=cpus, **self._options, **sockets)
         self._nodes[node.node_id] = node
         return node
 
