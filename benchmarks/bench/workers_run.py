@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codecfleet.cluster.machine import CORES_PER_PROCESS
 
+from .failures import CommandFailed
 from .local_cluster import LocalCluster, ask
 from .processes import ProcessTree
 from .ray_processes import cpu_s_by_kind
@@ -136,7 +137,9 @@ class WorkersRun:
         status = self._look()
         parents = {process.pid: process.parent for process in ProcessTree(os.getpid()).look()}
         busy = parents.get(status["pid"])
-        away = next(each for each in _ready(status) if parents.get(each["pid"]) != busy)
+        away = next((each for each in _ready(status) if parents.get(each["pid"]) != busy), None)
+        if away is None:
+            raise CommandFailed("no node can be killed without the supervisor: use more nodes")
         lost, before, began_s = _pids(status, _node(away)), _pids(status), time.monotonic()
         self._cluster.kill_node(_node(away))
         while lost & _pids(self._look()) and time.monotonic() - began_s < SETTLE_S:
@@ -159,12 +162,17 @@ class WorkersRun:
         self._ask(want=workers * CORES_PER_PROCESS)
 
     def _look(self, other_than: int = 0) -> Found:
-        """Return the status of a supervisor that is another process; wait for one that answers."""
-        while True:
+        """Return the status of a supervisor that is another process; wait for one that answers.
+
+        Raises CommandFailed: none answers.
+        """
+        ends_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < ends_s:
             found: Found | None = self._ask()
             if found is not None and found["pid"] != other_than:
                 return found
             time.sleep(OFTEN_S)
+        raise CommandFailed("no supervisor answers")
 
     def _ask(self, **order: object) -> Any:
         return ask(self._driver, order, "the driver")
