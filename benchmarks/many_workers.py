@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--nodes", type=int, default=4, metavar="N", help="Ray nodes, all on this machine (default: 4)")
     add("--workers-per-node", type=int, default=8, metavar="N", help="workers of each node (default: 8)")
     add(
-        "--at-once", type=int, default=4 * cores(), metavar="N", help="workers that start at a time (default: 4 a core)"
+        "--at-once", type=int, default=3 * cores(), metavar="N", help="workers that start at a time (default: 3 a core)"
     )
     add("--stage-s", type=int, default=20, metavar="S", help="how long a stage without an end lasts (default: 20)")
     add("--each-s", type=int, default=200, metavar="N", help="work items a second (default: 200)")
