@@ -16,20 +16,13 @@ from bench.empty_job import SECONDS_IDLE
 from bench.failures import CommandFailed
 from bench.local_cluster import local_cluster
 from bench.machine import describe_run, described_lines
-from bench.processes import ProcessTree, command_line
 from bench.program import run_in_folder
+from bench.ray_processes import KINDS, cpu_s_by_kind
 from bench.table import number, save_results, table_lines
 
 if TYPE_CHECKING:
     import subprocess
 
-KINDS = {
-    "supervisor": "ray::SupervisorActor",
-    "workers": "ray::RayWorker",
-    "raylets": "/raylet",
-    "GCS": "/gcs_server",
-}
-"""Text in the command line of each kind of process."""
 SIDES = ("driver", *KINDS)
 SETTLE_S = 3.0
 """How long to wait for Ray to count ended work."""
@@ -86,13 +79,13 @@ def _measure(options: argparse.Namespace) -> None:
 
 def _phase(job: "subprocess.Popen[str]", phase: Phase, resting: Mapping[str, float]) -> dict[str, float]:
     """Return the CPU milliseconds of each side per unit, minus those of an idle cluster, and the units per second."""
-    before, began_s = _cpu_s(), time.monotonic()
+    before, began_s = cpu_s_by_kind(), time.monotonic()
     if job.stdin is not None:
         job.stdin.write(f"{phase.order} {phase.count}\n")
         job.stdin.flush()
     told: dict[str, float] = json.loads(_line(job.stdout))
     time.sleep(SETTLE_S)
-    after: dict[str, float] = _cpu_s() | {"driver": told["driver"]}
+    after: dict[str, float] = cpu_s_by_kind() | {"driver": told["driver"]}
     rest_s = {"driver": told["wall_s"], **dict.fromkeys(KINDS, time.monotonic() - began_s)}
     took_ms = {
         side: 1000 * (after[side] - before.get(side, 0.0)) - resting.get(side, 0.0) * rest_s[side] for side in SIDES
@@ -106,17 +99,6 @@ def _line(output: IO[str] | None) -> str:
     if not line:
         raise CommandFailed("the job ended without an answer")
     return line
-
-
-def _cpu_s() -> dict[str, float]:
-    """Return the CPU seconds of each kind of cluster process so far; all are descendants of this one."""
-    found: dict[str, float] = dict.fromkeys(KINDS, 0.0)
-    for process in ProcessTree(os.getpid()).look():
-        program = command_line(process.pid).split(" ", 1)[0]
-        for kind, name in KINDS.items():
-            if name in program:
-                found[kind] += process.cpu_s
-    return found
 
 
 if __name__ == "__main__":

@@ -8,17 +8,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any, Final
 
 from .failures import CommandFailed
+from .processes import ProcessTree
 from .program import CODECFLEET, module_command
 
 __all__ = ["LocalCluster", "local_cluster"]
 
-STORE_BYTES = 200_000_000
+STORE_BYTES: Final = 200_000_000
+NODES_AT_ONCE: Final = 16
+"""How many nodes start at a time; each waits more than it computes."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class LocalCluster:
     """A running cluster; ``environment`` has the variables that a driver needs to reach it."""
 
     environment: dict[str, str]
+    _keeper: "subprocess.Popen[str]"
 
     @contextmanager
     def program(self, module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
@@ -38,6 +45,14 @@ class LocalCluster:
         finally:
             started.kill()
             started.communicate()
+
+    def add_nodes(self, cpus: Sequence[int]) -> list[str]:
+        """Start a node for each number of CPUs, and wait until all have joined; return their Ray ids."""
+        return list(self._order(add=list(cpus))["nodes"])
+
+    def kill_node(self, node: str) -> None:
+        """Kill a node and everything on it, as a power cut would."""
+        self._order(kill=node)
 
     def workers(self) -> dict[str, int]:
         """Return the process of each running worker, by the worker's station."""
@@ -53,22 +68,46 @@ class LocalCluster:
             raise CommandFailed(f"codecfleet {arguments[0]} ended with {ran.returncode}: {ran.stderr}")
         return ran.stdout
 
+    def _order(self, **order: object) -> dict[str, Any]:
+        found: dict[str, Any] = ask(self._keeper, order, "the cluster")
+        return found
+
+
+def ask(program: "subprocess.Popen[str]", order: object, name: str) -> Any:
+    """Send an order to a program as a line of JSON, and return its answer. Raises CommandFailed: the program ended."""
+    line = ""
+    if program.stdin is not None and program.stdout is not None:
+        with suppress(BrokenPipeError):
+            program.stdin.write(json.dumps(order) + "\n")
+            program.stdin.flush()
+            line = program.stdout.readline()
+    if not line:
+        raise CommandFailed(f"{name} ended without an answer")
+    return json.loads(line)
+
 
 @contextmanager
-def local_cluster(cpus: Sequence[int]) -> Iterator[LocalCluster]:
-    """Yield a cluster of a head that runs no work and a node for each number in ``cpus``; stop it at the end."""
+def local_cluster(
+    cpus: Sequence[int], *, variables: Mapping[str, str] | None = None, **options: int
+) -> Iterator[LocalCluster]:
+    """Yield a cluster of a head that runs no work and a node for each number in ``cpus``; stop it at the end.
+
+    Its processes get ``variables``; ``options`` are Ray's, for each node.
+    """
     folder = Path(tempfile.mkdtemp(prefix="cfb-", dir="/tmp"))
-    command, environment = module_command("local_cluster", *map(str, cpus))
+    command, environment = module_command("local_cluster", json.dumps(options))
     environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
     environment |= {"RAY_TMPDIR": str(folder), "HOME": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
-    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    pipe = subprocess.PIPE
-    keeper = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), **(variables or {})}
+    pipe, errors = subprocess.PIPE, folder / "keeper.log"
+    with errors.open("wb") as log:
+        keeper = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True)
     try:
-        address = "" if keeper.stdout is None else keeper.stdout.readline().strip()
-        if not address:
-            raise CommandFailed("the cluster did not start")
-        yield LocalCluster({**environment, "RAY_ADDRESS": address})
+        address = ask(keeper, {"add": list(cpus)}, "the cluster")["address"]
+        yield LocalCluster({**environment, "RAY_ADDRESS": address}, keeper)
+    except CommandFailed as error:
+        last = errors.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        raise CommandFailed(f"{error}; the cluster printed last: {last}") from error
     finally:
         keeper.kill()
         keeper.communicate()
@@ -84,19 +123,53 @@ def _kill(folder: Path) -> None:
                 os.kill(int(environ.parent.name), signal.SIGKILL)
 
 
-def _keep(cpus: Sequence[int]) -> None:
-    """Run a cluster until stdin ends."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - Ray stays in the process that runs the cluster
+class _Keeper:
+    """Makes and kills nodes on request."""
 
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        from ray.cluster_utils import Cluster  # noqa: PLC0415 - Ray stays in the process that runs the cluster
+
+        # Each node would follow the logs of the workers of all nodes, since they have one folder.
+        self._options: dict[str, Any] = {"object_store_memory": STORE_BYTES, **options, "include_log_monitor": False}
+        self._cluster = Cluster(shutdown_at_exit=False)
+        self._cluster.add_node(num_cpus=0, include_dashboard=False, **self._options)
+        self._nodes: dict[str, Any] = {}
+        self._numbers = count(1)
+        self._threads = ThreadPoolExecutor(NODES_AT_ONCE)
+
+    def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out an order; return its result."""
+        if "kill" in order:
+            self._kill(order["kill"])
+        added = [node.node_id for node in self._threads.map(self._add, order.get("add", ()))]
+        return {"address": self._cluster.address, "nodes": added}
+
+    def _add(self, cpus: int) -> Any:
+        # Ray would give the same names to sockets of nodes that start at the same time.
+        place = f"{os.environ['RAY_TMPDIR']}/{next(self._numbers)}"
+        sockets = {"raylet_socket_name": f"{place}.raylet", "plasma_store_socket_name": f"{place}.store"}
+        node = self._cluster.add_node(num_cpus=cpus, **self._options, **sockets)
+        self._nodes[node.node_id] = node
+        return node
+
+    def _kill(self, node: str) -> None:
+        raylet = self._nodes.pop(node).all_processes["raylet"][0].process
+        below = ProcessTree(raylet.pid).look()
+        raylet.kill()
+        raylet.wait()  # the workers of a raylet that is a zombie live on for a while
+        for process in below:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _keep(options: Mapping[str, Any]) -> None:
+    """Run a cluster until stdin ends; each line is an order."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # separate Ray's own output from the address
-    cluster = Cluster(shutdown_at_exit=False)
-    cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=STORE_BYTES)
-    for count in cpus:
-        cluster.add_node(num_cpus=count, object_store_memory=STORE_BYTES)
-    print(cluster.address, file=out, flush=True)
-    sys.stdin.read()
+    os.dup2(2, 1)  # separate Ray's own output from the answers
+    keeper = _Keeper(options)
+    for line in sys.stdin:
+        print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)
 
 
 if __name__ == "__main__":
-    _keep([int(count) for count in sys.argv[1:]])
+    _keep(json.loads(sys.argv[1]))

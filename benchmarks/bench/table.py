@@ -1,12 +1,13 @@
 """Tables for a terminal, and figures reduced to median and range."""
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Spread", "number", "save_results", "spread", "table_lines"]
+__all__ = ["Spread", "number", "parts", "save_results", "spread", "table_lines"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -17,6 +18,12 @@ Spread = dict[str, float]
 def spread(values: Sequence[float]) -> Spread:
     """Return the median of some runs, the smallest and the largest."""
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def parts(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of some values, the value that 99 % of them do not exceed, and the largest."""
+    ordered = sorted(values)
+    return statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1], ordered[-1]
 
 
 def number(value: float | None, digits: int) -> str:

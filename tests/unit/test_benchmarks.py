@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import job_queue
+import many_workers
 import numpy as np
 import pytest
 import read_frames
@@ -15,10 +17,11 @@ from bench.codecs import CASES, CodecCase
 from bench.frame_likeness import Likeness, likeness_of
 from bench.frame_readers import ratios as frame_ratios
 from bench.likeness import other_pictures, other_sizes
+from bench.limits import too_low
 from bench.measure import measure
 from bench.media import VideoFacts
 from bench.speed import ratios
-from bench.table import spread
+from bench.table import parts, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -153,3 +156,45 @@ def test_memory_is_that_of_all_processes_at_once() -> None:
     if measured.memory_kind == "RSS":
         pytest.skip("this kernel does not tell PSS")
     assert 128 <= measured.peak_bytes / 2**20 < 128 + 40
+
+
+def test_parts_of_values() -> None:
+    """The middle, the value that 99 % of all do not exceed, and the largest."""
+    assert parts(range(1000, 0, -1)) == (500.5, 990, 1000)
+    assert parts([3.0]) == (3.0, 3.0, 3.0)
+
+
+def test_limits_that_are_too_low_are_named() -> None:
+    """A limit that is high enough is not named."""
+    assert too_low(1, 1) == []
+    assert too_low(1 << 30, 1)[0] == f"sysctl -w kernel.pid_max={1 << 31}"
+
+
+def test_the_measurement_of_a_queue_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each call of the store is timed, in a new file."""
+    monkeypatch.setattr(job_queue, "CALLS", 5)
+    monkeypatch.setattr(sys, "argv", ["job_queue.py", "--jobs", "30", "--work", str(tmp_path)])
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(job_queue, "save_results", lambda name, document: saved.update({name: document}))
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--save", "queue"])
+    assert job_queue.main() == 0
+    rows = saved["queue"]["ms"]["SQLite"]
+    assert rows["submit a job"][-1] == 30
+    assert rows["end a job"][-1] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_many_workers_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes with a worker each go through every stage: nothing is lost when the supervisor dies."""
+    sizes = ["--nodes", "2", "--workers-per-node", "1", "--stage-s", "3", "--each-s", "5"]
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(many_workers, "save_results", lambda _, document: saved.update(document))
+    monkeypatch.setattr(sys, "argv", ["many_workers.py", *sizes, "--save", "workers"])
+    assert many_workers.main() == 0
+    assert saved["not_run"] == []
+    stages = saved["stages"]
+    assert stages["start"]["workers"] == 2
+    assert stages["another supervisor"]["workers that were ended or replaced"] == 0
+    assert (stages["another node"]["workers of the node"], stages["another node"]["workers"]) == (1, 2)

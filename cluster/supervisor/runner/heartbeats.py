@@ -58,6 +58,11 @@ class Heartbeats:
             found[node] = min(*delays, found.get(node, delays[0]))
         return found
 
+    def heard_s(self) -> dict[WorkerId, float]:
+        """Return how many seconds ago each worker's last heartbeat arrived."""
+        now_s = self.clock()
+        return {worker: now_s - arrived_s for worker, (arrived_s, _) in self._last.items()}
+
     def take_decoding_fps(self, worker: WorkerId) -> float:
         """Return a worker's highest speed since the last call, while the worker's device decoded."""
         return self._decoding_fps.pop(worker, 0.0)

@@ -285,7 +285,8 @@ class SupervisorRunner(SupervisorClient):
 
     def status(self) -> Status:
         """Return the status of the supervisor and of the whole cluster."""
-        return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
+        beats = self._heartbeats
+        return status_of(self._core.state, dict(beats.fps), self._past.events, self._clock(), beats.heard_s())
 
     def history(self, stations: Iterable[StationId]) -> History:
         """Return the recent work of these stations and of lost workers, and the total speed of all workers."""

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ...probes.report.device_kinds import SEATS
@@ -48,6 +49,7 @@ class WorkerStatus:
     slots: int
     leases: dict[str, int]  # slots in use, by job
     fps: float | None  # source frames a second
+    heard_s: float | None = None  # how long ago its last heartbeat arrived; None before the first one
 
     @property
     def place(self) -> str:
@@ -146,7 +148,11 @@ class Status:
 
 
 def status_of(
-    state: SupervisorState, fps: Mapping[WorkerId, float], log: tuple[tuple[float, str], ...], now_s: float
+    state: SupervisorState,
+    fps: Mapping[WorkerId, float],
+    log: tuple[tuple[float, str], ...],
+    now_s: float,
+    heard_s: Mapping[WorkerId, float] = MappingProxyType({}),
 ) -> Status:
     """Return the supervisor's status; all lists are in a fixed order."""
     leases: dict[str, dict[str, int]] = {}
@@ -154,7 +160,10 @@ def status_of(
         for worker, held in job.held.items():
             if held:
                 leases.setdefault(worker, {})[job.key] = held
-    workers = tuple(_worker(state, station, leases, fps, now_s) for _, station in sorted(state.stations.items()))
+    workers = tuple(
+        _worker(state, station, leases, fps, now_s, heard_s=heard_s.get(station.worker))
+        for _, station in sorted(state.stations.items())
+    )
     devices = tuple(
         device_status(state.nodes.title(node.ray.node), device, node, now_s)
         for node in state.nodes
@@ -232,6 +241,8 @@ def _worker(
     leases: Mapping[str, dict[str, int]],
     fps: Mapping[WorkerId, float],
     now_s: float,
+    *,
+    heard_s: float | None,
 ) -> WorkerStatus:
     return WorkerStatus(
         worker=station.station.station,
@@ -245,6 +256,7 @@ def _worker(
         slots=station.ready_slots or station.station.slots,
         leases=leases.get(station.worker, {}),
         fps=fps.get(station.worker) if station.facts is not None else None,
+        heard_s=None if station.facts is None or heard_s is None else round(heard_s, 3),
     )
 
 

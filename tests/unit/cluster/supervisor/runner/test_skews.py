@@ -61,3 +61,14 @@ async def test_a_clock_that_was_set_is_noticed() -> None:
     for _ in range(SENT_KEPT):
         await heartbeats.read(WorkerId("a/cpu#0:1"))
     assert heartbeats.skews_s() == {"a": pytest.approx(7.0)}
+
+
+async def test_the_time_of_the_last_heartbeat_is_known() -> None:
+    """Operators see how long ago each worker's last heartbeat arrived, not when it was sent."""
+    backend = Beating(FakeClock())
+    heartbeats = reading(backend)
+    backend.takes_s = 0.5
+    await heartbeats.read(WorkerId("a/cpu#0:1"))
+    await heartbeats.read(WorkerId("b/cpu#0:3"))
+    await backend.clock.advance(2.0)
+    assert heartbeats.heard_s() == {"a/cpu#0:1": pytest.approx(2.5), "b/cpu#0:3": pytest.approx(2.0)}
