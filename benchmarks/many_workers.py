@@ -36,6 +36,7 @@ VARIABLES: Final = {
     "OMP_NUM_THREADS": "1",  # else NumPy starts a thread for each core in each worker
     "OPENBLAS_NUM_THREADS": "1",
     "RAY_memory_monitor_refresh_ms": "0",  # it would see the memory of all nodes as that of each node
+    "RAY_num_server_call_thread": "1",  # else each process starts threads for all cores of the machine
     "RAY_prestart_worker_first_driver": "0",
     "REPORTER_UPDATE_INTERVAL_MS": "3600000",  # each node's agent would look at the processes of all nodes
 }

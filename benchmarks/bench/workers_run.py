@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from codecfleet.cluster.machine import CORES_PER_PROCESS
 
 from .failures import CommandFailed
 from .local_cluster import LocalCluster, ask
-from .processes import ProcessTree
+from .processes import ProcessTree, read_memory
 from .ray_processes import cpu_s_by_kind
 from .table import parts
 
@@ -26,6 +27,8 @@ LOOK_S: Final = 0.7
 START_LOOK_S: Final = 1.0
 PROBES_S: Final = 60.0
 OFTEN_S: Final = 0.25
+WEIGHED: Final = 50
+"""How many workers' memory is read."""
 _WORDS: Final = ("median", "99 %", "most")
 SETTLE_S: Final = 60.0
 """How long workers may take to be adopted, counted as lost, or replaced."""
@@ -43,7 +46,6 @@ class WorkersRun:
     ) -> None:
         self._cluster, self._driver = cluster, driver
         self._nodes, self._workers_each = list(nodes), workers_each
-        self._used_bytes = _used_bytes()
 
     def probe(self) -> Found:
         """Wait until the supervisor has started and probed every node."""
@@ -69,7 +71,7 @@ class WorkersRun:
         return {
             "workers": workers,
             "seconds until the last was ready": took_s,
-            "MiB of memory, for each worker": (_used_bytes() - self._used_bytes) / 2**20 / max(1, workers),
+            "MiB of memory of a worker": _memory_mib(self._look()),
             "threads of this machine": _threads(),
             **{f"CPU seconds of {kind}, for each worker": cpu_s / max(1, workers) for kind, cpu_s in used_s.items()},
             "curve": curve,
@@ -203,11 +205,10 @@ def _spread(name: str, values: Sequence[float]) -> Found:
     return {f"{name}, {word}": found for word, found in zip(_WORDS, parts(values), strict=True)} if values else {}
 
 
-def _used_bytes() -> int:
-    """Return the memory that this machine uses; its total may grow with the use."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-    return (kib["MemTotal"] - kib["MemAvailable"]) * 1024
+def _memory_mib(status: Found) -> float:
+    """Return the median memory of some workers; pages that processes share are divided among them."""
+    found = (read_memory(pid) for pid in sorted(_pids(status))[:WEIGHED])
+    return statistics.median([each.total_bytes / 2**20 for each in found if each is not None] or [0.0])
 
 
 def _threads() -> int:
