@@ -82,7 +82,7 @@ async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path
         nodes = await ray_ids(found)
         outputs, report = [tmp_path / "o.mp4", tmp_path / "again.mp4"], tmp_path / "report.json"
         async with Queue(found.queue) as queue:
-            job = await queue.submit(arguments(film, outputs[0], report, "1", "1920x1080"))
+            job = await queue.submit(arguments(film, outputs[0], report, "7", "1280x720"))
             drained = found.runs(await claimed(queue, outputs[0], least=1))
             await ordered(found, "drain", nodes[drained])
             ended = await asyncio.wait_for(queue.wait(job.job_id), 400)
