@@ -23,9 +23,9 @@ pytestmark = [
 ]
 
 
-def arguments(film: Path, output: Path, report: Path, *, preset: str = "6") -> list[str]:
+def arguments(film: Path, output: Path, report: Path, preset: str = "6", scale: str = "960x540") -> list[str]:
     """Return the arguments of a job with five segments."""
-    options = ["--segment-seconds", "1", "--preset", preset, "--scale", "960x540", "--report", str(report)]
+    options = ["--segment-seconds", "1", "--preset", preset, "--scale", scale, "--report", str(report)]
     return ["transcode", *options, str(film), str(output)]
 
 
@@ -82,14 +82,14 @@ async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path
         nodes = await ray_ids(found)
         outputs, report = [tmp_path / "o.mp4", tmp_path / "again.mp4"], tmp_path / "report.json"
         async with Queue(found.queue) as queue:
-            job = await queue.submit(arguments(film, outputs[0], report, preset="3"))
+            job = await queue.submit(arguments(film, outputs[0], report, "7", "1280x720"))
             drained = found.runs(await claimed(queue, outputs[0], least=1))
             await ordered(found, "drain", nodes[drained])
-            ended = await asyncio.wait_for(queue.wait(job.job_id), 300)
-            assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
-            check(film, outputs[0], report, 1)
+            ended = await asyncio.wait_for(queue.wait(job.job_id), 400)
             said = found.log(drained).read_text()
             assert "driver: the node drains, so the driver rests" in said
+            assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
+            check(film, outputs[0], report, 1)
             assert f"driver: job {job.job_id}: queued\n" in said
 
             await queue.submit(arguments(film, outputs[1], report))
