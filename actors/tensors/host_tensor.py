@@ -32,6 +32,7 @@ def to_tensor(
     frames: FrameGroup,
     format_: TensorFormat,
     out: object = None,
+    places: Sequence[int] | None = None,
     *,
     pool: Executor | None = None,
     at_once: int = 1,
@@ -39,8 +40,8 @@ def to_tensor(
 ) -> object:
     """Return a tensor of frames on the host; if ``out`` is given, frames are written there, and ``out`` is returned.
 
-    ``pool`` makes up to ``at_once`` pictures in parallel. New tensors are made in ``memory``. If several frames
-    fail, the first frame's error is raised.
+    ``places`` has the place of each frame; None means 0, 1, 2 ... ``pool`` makes up to ``at_once`` pictures in
+    parallel. New tensors are made in ``memory``. If several frames fail, the first frame's error is raised.
 
     Raises:
             UsageError: there is no frame, the crop exceeds a frame, sizes differ without ``size``, or ``out`` does not
@@ -52,11 +53,11 @@ def to_tensor(
     filled: deque[Future[None]] = deque()
     new = np.empty if memory is None else memory.empty
     try:
-        for number, frame in enumerate(frames):
+        for place, frame in zip(range(len(frames)) if places is None else places, frames, strict=True):
             sizes.add(format_.target(frame.width, frame.height))
             size = _only(sizes)
             target = target or host_target(out, format_, format_.shape(len(frames), size), new)
-            filling = partial(fill, target.array[number], frame.to_video_frame(), frame.format.colour, format_)
+            filling = partial(fill, target.array[place], frame.to_video_frame(), frame.format.colour, format_)
             if pool is None:
                 filling()
                 continue
@@ -78,9 +79,11 @@ class HostTensorMaker(TensorMaker):
         self._memory = TensorMemory()
         self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
-    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
+    def make(
+        self, frames: FrameGroup, format_: TensorFormat, out: object = None, places: Sequence[int] | None = None
+    ) -> object:
         """Return the tensor, made by ``to_tensor`` with this maker's threads and memory."""
-        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads, memory=self._memory)
+        return to_tensor(frames, format_, out, places, pool=self._pool, at_once=self._threads, memory=self._memory)
 
     def close(self) -> None:
         """End the threads."""

@@ -1,7 +1,7 @@
 """The interface of makers of tensors, on the host or a device."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ..surfaces.frames import Frame
@@ -20,10 +20,13 @@ class TensorMaker(ABC):
     """Makes tensors of pictures. Used by one thread at a time."""
 
     @abstractmethod
-    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
+    def make(
+        self, frames: FrameGroup, format_: TensorFormat, out: object = None, places: Sequence[int] | None = None
+    ) -> object:
         """Return a finished tensor of frames, which must be in the maker's memory; if ``out`` is given, write to it.
 
-        This iterates over ``frames`` once, and passes on any error of the iteration.
+        This iterates over ``frames`` once, and passes on any error of the iteration. ``places`` has the place in the
+        tensor of each frame of the iteration; None means 0, 1, 2 ...
 
         Raises:
             UsageError: there is no frame, a crop exceeds a picture, sizes differ, or ``out`` does not fit.

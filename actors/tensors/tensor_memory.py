@@ -32,8 +32,8 @@ _PINNED: Final = 3
 _HALF_BITS: Final = 16
 _MOST_FREE: Final = 2
 """How many free blocks of memory are kept for later tensors."""
-_MOST_IDLE_BYTES: Final = 128 << 20
-"""How much memory this process keeps for the tensors of later films: a few clips."""
+_MOST_IDLE_BYTES: Final = 512 << 20
+"""How much memory this process keeps for the tensors of later films: a batch of 64 pictures of 1080p."""
 _LEAST_IDLE_BYTES: Final = 1 << 20
 """The smallest memory that is kept for later films. Smaller memory is not kept, because mapping it costs little."""
 _MOST_LARGER: Final = 2

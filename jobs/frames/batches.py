@@ -1,9 +1,12 @@
-"""Batches: the frames of a selection in tensors."""
+"""Batches: the frames of a selection in tensors.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+The frames of a batch are read in ascending order, because only the whole batch is handed out: each frame goes to its
+place in the tensor as soon as it is decoded, and its memory is free for the next frame.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, closing
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ...actors.surfaces.frames import Frame
 from ...actors.tensors.frame_batch import FrameBatch, ShownFrame, batch_of
@@ -21,14 +24,18 @@ if TYPE_CHECKING:
 class ChosenFrames(Protocol):
     """The part of ``FrameSelection`` that batches use."""
 
-    def __len__(self) -> int: ...
-
     def __iter__(self) -> Generator[Frame]: ...
 
     def __aiter__(self) -> AsyncGenerator[Frame]: ...
 
     def opened(self) -> "FrameSource":
         """Return the film's source."""
+
+    def positions(self) -> Sequence[int]:
+        """Return the positions of the chosen frames in the film."""
+
+    def reordered(self, order: Callable[[Sequence[int]], Sequence[int]]) -> Self:
+        """Return the selection of the same frames in another order: ``order`` turns positions into places."""
 
 
 class FrameBatches:
@@ -51,7 +58,7 @@ class FrameBatches:
 
     def __len__(self) -> int:
         """Return the number of batches. Raises the same errors as the selection's length."""
-        return (len(self._selection) + self._frames - 1) // self._frames
+        return (len(self._selection.positions()) + self._frames - 1) // self._frames
 
     def __bool__(self) -> bool:
         """Return True even if there are no batches; ``len`` gives their number."""
@@ -59,7 +66,7 @@ class FrameBatches:
 
     def __iter__(self) -> Generator[FrameBatch]:
         """Iterate, blocking for each batch. Raises UsageError in an event loop, and the errors of decoding."""
-        return self._made(iter(self._selection))
+        return self._made(iter(self._selection.reordered(self._order)))
 
     async def __aiter__(self) -> AsyncIterator[FrameBatch]:
         """Iterate in an event loop. If you stop early, close the iterator (``contextlib.aclosing``)."""
@@ -71,42 +78,56 @@ class FrameBatches:
 
     def _made(self, frames: Generator[Frame]) -> Generator[FrameBatch]:
         with closing(tensor_maker(self._selection.opened())) as maker, closing(frames):
-            count = len(self._selection)
-            for begin in range(0, count, self._frames):
-                yield self._batch(maker, _Group(frames, min(self._frames, count - begin)))
+            for places in self._places():
+                yield self._batch(maker, _Group(frames, places))
             next(frames, None)  # ends the read
 
     async def _groups(self) -> AsyncGenerator["_Group"]:
-        group: list[Frame] = []
-        async with aclosing(aiter(self._selection)) as frames:
-            async for frame in frames:
-                group.append(frame)
-                if len(group) == self._frames:
-                    yield _Group(iter(group), len(group))
-                    group = []
-        if group:
-            yield _Group(iter(group), len(group))
+        async with aclosing(aiter(self._selection.reordered(self._order))) as frames:
+            for places in self._places():
+                group = [await anext(frames) for _ in places]
+                yield _Group(iter(group), places)
+            await anext(frames, None)  # ends the read
+
+    def _order(self, positions: Sequence[int]) -> list[int]:
+        """Return the places of a selection in reading order."""
+        return [place for places in self._split(positions) for place in places]
+
+    def _split(self, positions: Sequence[int]) -> Iterator[list[int]]:
+        """Yield for each batch the places of its frames in the selection, by ascending position."""
+        for begin in range(0, len(positions), self._frames):
+            end = min(begin + self._frames, len(positions))
+            yield sorted(range(begin, end), key=positions.__getitem__)
+
+    def _places(self) -> Iterator[list[int]]:
+        """Yield for each batch the places of its frames in the tensor, in reading order."""
+        for number, places in enumerate(self._split(self._selection.positions())):
+            yield [place - number * self._frames for place in places]
 
     def _batch(self, maker: TensorMaker, group: "_Group") -> FrameBatch:
         is_last = len(group) < self._frames
         out = self._out[: len(group)] if is_last and self._out is not None else self._out
-        return batch_of(maker.make(group, self._format, out), group.shown)
+        data = maker.make(group, self._format, out, group.places)
+        return batch_of(data, [group.shown[place] for place in range(len(group))])
 
 
 class _Group:
-    """The next ``count`` frames of an iteration. No frame is kept, so that decoders can reuse the memory."""
+    """The next frames of an iteration, with their places in a tensor.
 
-    def __init__(self, frames: Iterator[Frame], count: int) -> None:
+    No frame is kept, so that decoders can reuse the memory.
+    """
+
+    def __init__(self, frames: Iterator[Frame], places: Sequence[int]) -> None:
         self._frames = frames
-        self._count = count
-        self.shown: list[ShownFrame] = []
+        self.places = places
+        self.shown: dict[int, ShownFrame] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.places)
 
     def __iter__(self) -> Iterator[Frame]:
-        for frame in islice(self._frames, self._count):
-            self.shown.append(ShownFrame(frame.index, frame.time_s, frame.duration_s))
+        for place, frame in zip(self.places, self._frames, strict=False):
+            self.shown[place] = ShownFrame(frame.index, frame.time_s, frame.duration_s)
             yield frame
 
 

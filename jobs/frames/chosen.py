@@ -152,7 +152,7 @@ class FrameSelection:
 
     def __len__(self) -> int:
         """Return how many frames are chosen. Raises NoSuchFrame, and the errors of opening the film."""
-        return len(self._positions())
+        return len(self.positions())
 
     def __bool__(self) -> bool:
         """Return True even if no frame is chosen; ``len`` gives the number of frames."""
@@ -180,6 +180,24 @@ class FrameSelection:
     def opened(self) -> FrameSource:
         """Return the film's source, opened at the first use; raises the errors of opening it."""
         return self._film.source
+
+    def positions(self) -> Sequence[int]:
+        """Return the positions of the chosen frames in the film. Raises the same errors as the length."""
+        return self._choose(self._film.source.part)
+
+    def reordered(self, order: Callable[[Sequence[int]], Sequence[int]]) -> "FrameSelection":
+        """Return the selection of the same frames in another order, with the same report.
+
+        ``order`` gets the positions, and returns their places in the new order.
+        """
+
+        def choose(part: PartFrames) -> list[int]:
+            positions = self._choose(part)
+            return [positions[place] for place in order(positions)]
+
+        found = FrameSelection(self._film, choose, self._seen)
+        found.report = self.report
+        return found
 
     def __await__(self) -> Generator[object, None, list[Frame]]:
         """Return all frames, in an event loop."""
@@ -224,13 +242,10 @@ class FrameSelection:
     async def _read(self) -> list[Frame]:
         return [frame async for frame in self]
 
-    def _positions(self) -> Sequence[int]:
-        return self._choose(self._film.source.part)
-
     def _reader(self, wake: Callable[[], object]) -> GroupReader:
         source = self._film.source
         source.stamp.check_local()
-        numbers = [position * source.request.every for position in self._positions()]
+        numbers = [position * source.request.every for position in self.positions()]
         return self._film.reader(numbers, wake, self.report, seen=self._seen)
 
 

@@ -1,6 +1,7 @@
 """Makes tensors of pictures on the device, with the kernel of ``tensor_kernel``."""
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -50,9 +51,14 @@ class CudaTensors(TensorMaker):
         self._stream = cuda.stream()
         self._prepared: OrderedDict[TensorWork, tuple[TensorLaunch, int, int]] = OrderedDict()
 
-    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
+    def make(
+        self, frames: FrameGroup, format_: TensorFormat, out: object = None, places: Sequence[int] | None = None
+    ) -> object:
         """Return a complete tensor of frames that are on this device."""
         frames = tuple(frames)
+        if places is not None:
+            of_place = dict(zip(places, frames, strict=True))
+            frames = tuple(of_place[place] for place in range(len(frames)))
         shape = format_.shape(len(frames), common_size(frames, format_))
         pictures = [_on_device(frame) for frame in frames]
         with self._cuda.entered, self._cuda.watch.calling("CUDA", "making a tensor"):

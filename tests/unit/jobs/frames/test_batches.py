@@ -68,6 +68,18 @@ def test_batches_are_written_into_the_caller_s_memory(source: Path) -> None:
             assert np.shares_memory(batch.data, out)
 
 
+def test_a_batch_is_read_in_ascending_order(source: Path) -> None:
+    """Each picture is decoded once, even if the memory holds only a few of the frames that the batch needs."""
+    with stream(source, decoder="software", memory_bytes=10_000) as film:
+        single = film[::-1]
+        single.read()
+        assert single.report.decoded > len(film)
+        backwards = film[::-1]
+        (batch,) = backwards.batches(len(film), SMALL)
+        assert batch.indices == tuple(reversed(range(len(film))))
+        assert backwards.report.decoded == len(film)
+
+
 def test_a_batch_of_no_frames_is_refused(source: Path) -> None:
     """Before anything is read."""
     with stream(source) as film, pytest.raises(UsageError, match="at least one frame"):
