@@ -35,6 +35,7 @@ from .convert.unpacking import PictureFetcher, Unpacker
 from .cuda.context import Cuda
 from .cuda.kernels import KernelsT, compiled
 from .cuda.memory import USABLE_PART, MemoryBudget, PinnedMemory
+from .gil_switching import SWITCH_INTERVAL_S
 from .nvdec.decoder import NvdecCapabilities, NvdecDecoder
 from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
 from .nvdec.session import NvdecSession, SessionKey
@@ -48,10 +49,6 @@ _SESSIONS_BESIDE: Final = 16
 """How many decoder sessions are enough for a user's program, however many films it reads: they fill a GPU's engines.
 
 Each further session would only be opened and closed again, which takes a tenth of a second.
-"""
-_SWITCH_INTERVAL_S: Final = 1e-4
-"""How often a thread must offer the GIL. A dozen threads exchange it thousands of times a second: Python's default of 5
-ms costs a quarter of the speed.
 """
 _SHARED_BYTES: Final = 16 << 30
 """A GPU with this much free memory may be used by two of our processes; smaller GPUs have few engines."""
@@ -265,7 +262,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     # The first count starts the monitoring, so it must precede any decoding.
     opened = _opened(wrong_picture_counter(StdoutTap), lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules are never freed; scanning them in every garbage collection costs a tenth of the speed.
@@ -281,8 +278,8 @@ _wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
     """Open a device, named as for ``Cuda``, possibly in a user's program. Raises the errors of ``open_gpu``.
 
-    The only change in a user's program is that CUDA_DEVICE_MAX_CONNECTIONS is set, if it was unset. ``UsageError`` if
-    there is no such device.
+    A user's program is changed in two ways: CUDA_DEVICE_MAX_CONNECTIONS is set if it was unset, and Python's threads
+    switch more often while decoder sessions are in use. ``UsageError`` if there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context, _SESSIONS_BESIDE)
 

@@ -15,6 +15,7 @@ from ....errors import DeviceError, EngineBusy, SessionLimit
 from ...closing import undone_by
 from ...device.interface import SESSIONS_OPENING
 from ..cuda.memory import MemoryBudget
+from ..gil_switching import QUICK_SWITCHING
 from .session import NvdecSession, SessionKey, session_bytes
 
 FULL_WAIT_S: Final = 1.0
@@ -142,6 +143,7 @@ class NvdecPool:
         """Lend a session for ``key``, a warm one if any is idle; close the session if it comes back unclean.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
+        While a session is lent, Python's threads switch more often.
         A caller that can fall back to software passes a ``request``, and waits for only a few openings; None waits as
         long as necessary.
 
@@ -152,7 +154,8 @@ class NvdecPool:
         with self._changed:
             session = self._pop_idle(key) or self._awaited(key, first, request)
         try:
-            yield session
+            with QUICK_SWITCHING:
+                yield session
         finally:
             self._give_back(session)
 

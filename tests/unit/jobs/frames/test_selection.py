@@ -32,7 +32,7 @@ def test_every_frame_is_in_one_read_and_a_window_fits_into_memory(
     """Frames come in the requested order, each from a read of its window, and at most ``most`` wait."""
     group_of, numbers = film
     whole, merge = ways
-    plan = ReadPlan.of(numbers, group_of, most=most, whole=whole, merge=merge)
+    plan = ReadPlan.of(numbers, group_of, most=most, whole=whole, merged=MERGED_FRAMES if merge else 0)
     assert [number for _, number in plan.slots] == numbers
     assert all(number in plan.reads[read].numbers for read, number in plan.slots)
     assert set(plan.slots) == {(place, number) for place, read in enumerate(plan.reads) for number in read.numbers}
@@ -52,7 +52,7 @@ def test_every_frame_is_in_one_read_and_a_window_fits_into_memory(
 def test_no_read_waits_for_a_later_one_to_free_memory(film: tuple[list[int], list[int]], most: int) -> None:
     """If every read ends when it is first needed, at most ``most`` frames are held."""
     group_of, numbers = film
-    plan = ReadPlan.of(numbers, group_of, most=most, whole=True, merge=True)
+    plan = ReadPlan.of(numbers, group_of, most=most, whole=True, merged=MERGED_FRAMES)
     if plan.ascends:
         return
     uses, held, begun = Counter(plan.slots), set[tuple[int, int]](), set[int]()
@@ -69,7 +69,7 @@ def test_no_read_waits_for_a_later_one_to_free_memory(film: tuple[list[int], lis
 def test_ascending_frames_read_each_group_once(numbers: list[int]) -> None:
     """Ascending frames read each group once, however little memory there is."""
     group_of = [number // 10 for number in range(100)]
-    plan = ReadPlan.of(numbers, group_of, most=1, whole=False, merge=False)
+    plan = ReadPlan.of(numbers, group_of, most=1, whole=False, merged=0)
     assert [read.group for read in plan.reads] == sorted({number // 10 for number in numbers})
 
 
