@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.errors import NoSuchFrame
-from codecfleet.jobs.frames.selection import MERGED_FRAMES, PartFrames, ReadPlan
+from codecfleet.jobs.frames.selection import MERGED_FRAMES, MERGED_MOST, PartFrames, ReadPlan, merged_frames
 from codecfleet.jobs.plan.track_ranges import TrackRanges
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -123,3 +123,18 @@ def test_numbers_beyond_the_film_are_errors_that_name_them(part: PartFrames, ind
     assert isinstance(caught.value, NoSuchFrame)
     assert caught.value.frame == index
     assert part.position(-1) == 37
+
+
+@pytest.mark.parametrize(
+    ("frames", "threads", "merged"), [(50, 1, 50), (50, 14, MERGED_FRAMES), (5000, 1, MERGED_MOST)]
+)
+def test_a_thread_reads_more_groups_at_once_if_there_are_few_threads(frames: int, threads: int, merged: int) -> None:
+    """A clip of two seconds is one read for one thread, and many reads of a film keep many threads busy."""
+    assert merged_frames(frames, threads) == merged
+
+
+def test_a_clip_across_short_groups_is_one_read_for_one_thread() -> None:
+    """Its first group is entered in the middle."""
+    group_of = [number // 48 for number in range(150)]
+    plan = ReadPlan.of(range(40, 90), group_of, most=100, whole=True, merged=merged_frames(50, 1))
+    assert [(read.group, read.numbers[0], len(read.numbers)) for read in plan.reads] == [(0, 40, 50)]
