@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9 import Vp9Colours, vp9_frames
+
+if TYPE_CHECKING:
+    from av.packet import Packet
 
 CodedSequence: TypeAlias = frozenset[object]
 """The raw parameter sets, or the fields of a key frame; used only to compare sequences."""
@@ -50,6 +53,12 @@ class PacketHeaders(NamedTuple):
     begins: bool = False  # whether all later pictures can be decoded without the pictures before the packet
     resizes: bool = False  # whether the picture size changes within a sequence; decoders differ in how they handle that
     has_captions: bool = False
+
+
+def changes_configuration(packet: "Packet[Any]") -> bool:
+    """Return whether the container states another codec configuration from this packet on."""
+    # ``Packet.has_sidedata`` takes seven times as long.
+    return any(each.data_type == "new_extradata" for each in packet.iter_sidedata())
 
 
 def unit_kinds(units: "Sequence[bytes | memoryview]", *, hevc: bool) -> list[int]:

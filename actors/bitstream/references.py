@@ -7,6 +7,7 @@ pictures, which only pictures of higher temporal sub-layers may refer to.
 from typing import TYPE_CHECKING, Final
 
 from .access_points import annex_b_units, prefix_bytes, prefixed_units
+from .packet_headers import changes_configuration
 from .parameter_sets import configuration_units
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class UnreferencedPackets:
 
     def holds(self, packet: "Packet[VideoStream]") -> bool:
         """Return whether no other picture refers to the packet's picture. Call it for every packet."""
-        if not self._is_known or packet.has_sidedata("new_extradata"):
+        if not self._is_known or changes_configuration(packet):
             return False
         found = False
         for unit in self._units(packet):

@@ -26,6 +26,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
+from ..bitstream.packet_headers import changes_configuration
 from ..media.av_abi import configure_decoder
 from ..media.av_stream import decoder_mark
 from ..media.headers import FilePart
@@ -378,7 +379,7 @@ def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
     try:
         for packet in demux(source.container, stream):
             # FFmpeg reports a changed configuration of a track only once, and not again after a seek.
-            source.is_spoiled = source.is_spoiled or packet.has_sidedata("new_extradata")
+            source.is_spoiled = source.is_spoiled or changes_configuration(packet)
             yield packet
     except av.error.FFmpegError:
         _raise_if_memory_is_short()

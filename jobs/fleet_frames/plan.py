@@ -31,7 +31,7 @@ class BatchPiece:
 
 
 def pieces_of(
-    numbers: NDArray[np.int64], group_of: NDArray[np.int64], *, frames: int, most: int, whole: bool
+    numbers: NDArray[np.int64], group_of: Sequence[int], *, frames: int, most: int, whole: bool
 ) -> Iterator[BatchPiece]:
     """Divide batches of ``frames`` frames into pieces; a piece has at most ``most`` frames, or a single batch.
 
@@ -43,7 +43,7 @@ def pieces_of(
     for place in range(0, len(numbers), frames):
         needed = dict[int, int]()
         for number in numbers[place : place + frames].tolist():
-            group = int(group_of[number])
+            group = group_of[number]
             needed[group] = max(needed.get(group, 0), int(counts[group] if whole else number - firsts[group] + 1))
         again = sum(min(pictures, decoded.get(group, 0)) for group, pictures in needed.items())
         is_full = min(place + frames, len(numbers)) - begin > most

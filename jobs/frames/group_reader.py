@@ -16,7 +16,7 @@ from ...errors import FrameDamaged
 from .making import FrameMaker, Paths
 from .proofs import EntryProofs
 from .request import FramesReport
-from .selection import ReadPlan
+from .selection import ReadPlan, merged_frames
 from .source import FrameSource
 from .window import GroupWindow, HeldFrames, Superseded, count_tally
 
@@ -59,9 +59,8 @@ class GroupReader:
         self.report = report
         self.seen = seen
         whole = any(path.whole for path in source.paths)
-        self._plan = ReadPlan.of(
-            numbers, part.group_of, most=source.frames_held, whole=whole, merge=not part.is_counted
-        )
+        merged = 0 if part.is_counted else merged_frames(len(numbers), source.threads)
+        self._plan = ReadPlan.of(numbers, part.group_of, most=source.frames_held, whole=whole, merged=merged)
         self.window = GroupWindow(
             self._plan,
             report,

@@ -34,6 +34,9 @@ class FrameMaker:
         self._by_colours = bool(range_.colours)
         self._to_host = None if source.device is None else partial(picture_to_host, source.device)
         self._durations_s: dict[Fraction | int, Fraction] = {}
+        self._format = source.output or source.format
+        self._start_ticks, self._time_base = source.ranges.index.first_ticks, source.ranges.index.time_base
+        self._first, self._keyframes = source.part.first, source.part.keyframes
         self._chain = None
         if source.output is not None:
             filters = FilterSettings(source.output, by_picture=self._by_colours)
@@ -60,32 +63,31 @@ class FrameMaker:
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
 
     def _frame(self, number: int, ticks: int, picture: VideoFrame | DevicePicture, notes: PictureNotes | None) -> Frame:
-        source, index = self._source, self._source.ranges.index
-        format_ = source.output or source.format
-        if isinstance(picture, DevicePicture):
-            shape = (picture.width, picture.height, picture.pix_fmt)
-        else:
-            shape = (picture.width, picture.height, picture.format.name)
-        if shape != (format_.width, format_.height, format_.pix_fmt):
-            format_ = replace(format_, width=shape[0], height=shape[1], pix_fmt=shape[2])
-        shown_ticks = source.part.duration(ticks)
-        if shown_ticks not in self._durations_s:
-            self._durations_s[shown_ticks] = shown_ticks * index.time_base
+        pix_fmt = picture.pix_fmt if isinstance(picture, DevicePicture) else picture.format.name
+        shape = (picture.width, picture.height, pix_fmt)
+        if shape != (self._format.width, self._format.height, self._format.pix_fmt):
+            # The next pictures probably have the same shape.
+            self._format = replace(self._format, width=shape[0], height=shape[1], pix_fmt=pix_fmt)
+        shown_ticks = self._source.part.duration(ticks)
+        duration_s = self._durations_s.get(shown_ticks)
+        if duration_s is None:
+            duration_s = self._durations_s[shown_ticks] = shown_ticks * self._time_base
         frame = Frame(
             index=number,
             ticks=ticks,
-            time_base=index.time_base,
-            start_ticks=index.first_ticks,
-            format=format_,
-            source_index=source.part.first + number,
-            duration_s=self._durations_s[shown_ticks],
-            is_keyframe=ticks in source.part.keyframes,
+            time_base=self._time_base,
+            start_ticks=self._start_ticks,
+            format=self._format,
+            source_index=self._first + number,
+            duration_s=duration_s,
+            is_keyframe=ticks in self._keyframes,
             notes=notes,
             _picture=picture,
             _to_host=self._to_host,
         )
-        if source.request.stream is not None and frame.on_device:
-            frame.record_stream(source.request.stream)
+        stream = self._source.request.stream
+        if stream is not None and frame.on_device:
+            frame.record_stream(stream)
         return frame
 
 

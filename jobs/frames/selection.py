@@ -25,9 +25,10 @@ from ..source.index import MISSING
 ChosenT = TypeVar("ChosenT")
 
 MERGED_FRAMES: Final = 32
+MERGED_MOST: Final = 64
 MERGED_GAP: Final = 2
-"""Neighbouring groups are read together if they span at most ``MERGED_FRAMES`` frames, and the next wanted
-frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
+"""Neighbouring groups are read together if they span at most ``MERGED_FRAMES`` frames (more if there are few threads),
+and the next wanted frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
 _FLOAT_BITS: Final = 50  #: A time given as float counts as the nearest tick if only rounding separates the two
 
 
@@ -118,11 +119,12 @@ class PartFrames:
         return tuple(map(self._group, range(len(entries)), entries.tolist(), counts.tolist()))
 
     @cached_property
-    def group_of(self) -> NDArray[np.int64]:
+    def group_of(self) -> list[int]:
         """The number of the group that holds each picture of the part."""
         if self.is_counted:
-            return np.repeat(np.arange(len(self.groups)), [segment.frames for segment in self.groups])
-        return np.unique(self._entries, return_inverse=True)[1].astype(np.int64)
+            return np.repeat(np.arange(len(self.groups)), [segment.frames for segment in self.groups]).tolist()
+        found: list[int] = np.unique(self._entries, return_inverse=True)[1].tolist()
+        return found
 
     def first_of(self, group: int) -> int:
         """Return the number of a group's first picture. Only for pictures that are counted."""
@@ -215,21 +217,19 @@ class ReadPlan:
     ascends: bool  #: whether the requested order is the order in the film
 
     @classmethod
-    def of(
-        cls, numbers: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], *, most: int, whole: bool, merge: bool
-    ) -> Self:
+    def of(cls, numbers: Sequence[int], group_of: Sequence[int], *, most: int, whole: bool, merged: int) -> Self:
         """Plan the reads of ``numbers``, each in the group that ``group_of`` states; memory holds ``most`` frames.
 
         Ascending numbers are handed out while they are decoded, so that each group is read once. In other orders,
         frames are read in windows of ``most`` frames, and a group is read once in each window. With ``whole``, frames
-        can be taken only after their whole read, so no read has more than ``most``. With ``merge``, small neighbouring
-        groups are read together.
+        can be taken only after their whole read, so no read has more than ``most``. Neighbouring groups are read
+        together if they span at most ``merged`` frames.
         """
         reads: list[GroupRead] = []
         slots: list[tuple[int, int]] = []
         ascends = all(first <= second for first, second in pairwise(numbers))
         for window in (numbers,) if ascends else _windows(numbers, most):
-            found = _reads(window, group_of, most if whole else None, merge=merge)
+            found = _reads(window, group_of, most if whole else None, merged)
             of_number = {number: len(reads) + place for place, read in enumerate(found) for number in read.numbers}
             slots += [(of_number[number], number) for number in window]
             reads += found
@@ -247,24 +247,30 @@ def _windows(numbers: Sequence[int], most: int) -> Iterable[Sequence[int]]:
     yield numbers[begin:]
 
 
-def _reads(
-    window: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], most: int | None, *, merge: bool
-) -> list[GroupRead]:
+def _reads(window: Sequence[int], group_of: Sequence[int], most: int | None, merged: int) -> list[GroupRead]:
     """Return the reads of a window, in the order of first need."""
     parts: list[list[int]] = []
     for number in sorted(set(window)):
         part = parts[-1] if parts else None
-        if part is None or not _joins(number, part, group_of, merge=merge) or len(part) == (most or -1):
+        if part is None or not _joins(number, part, group_of, merged) or len(part) == (most or -1):
             parts.append([number])
         else:
             part.append(number)
     need = {number: place for place, number in reversed(list(enumerate(window)))}
     parts.sort(key=lambda part: min(need[number] for number in part))
-    return [GroupRead(int(group_of[part[0]]), tuple(part)) for part in parts]
+    return [GroupRead(group_of[part[0]], tuple(part)) for part in parts]
 
 
-def _joins(number: int, part: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], *, merge: bool) -> bool:
+def _joins(number: int, part: Sequence[int], group_of: Sequence[int], merged: int) -> bool:
     if group_of[number] == group_of[part[-1]]:
         return True
     is_next = group_of[number] == group_of[part[-1]] + 1
-    return merge and is_next and number - part[0] < MERGED_FRAMES and number - part[-1] <= MERGED_GAP
+    return is_next and number - part[0] < merged and number - part[-1] <= MERGED_GAP
+
+
+def merged_frames(frames: int, threads: int) -> int:
+    """Return how many frames neighbouring groups may span that are read at once, so that each thread has work.
+
+    A read takes milliseconds besides its pictures.
+    """
+    return min(MERGED_MOST, max(MERGED_FRAMES, frames // threads))

@@ -327,7 +327,8 @@ class GroupWindow:
             held.uses[number] -= 1
             if not held.uses[number]:
                 self._release(held, number)
-            self._let_begin()
+            if self._next_read < len(self._held):
+                self._let_begin()
             if found is not None:
                 self.report.frames += 1
                 return found[0]

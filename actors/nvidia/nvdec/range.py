@@ -2,10 +2,11 @@
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from ....errors import EngineFailed, EngineUnfit
+from ...bitstream.packet_headers import changes_configuration
 from ...decode.decoding import DecodeTally, PictureT
 from ...decode.wanted import WantedPictures
 from .packet_prep import Chunk, Feeder
@@ -86,20 +87,16 @@ class FedRange(Generic[PictureT]):
         self._begun = True
         return Fed(chunk, packet)
 
-    def feed(
-        self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
-    ) -> Generator[tuple[int, PictureT], None, None]:
-        """Feed a packet, now or with later packets; yield (packet number, picture) for each complete picture.
+    def feed(self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]) -> Iterable[tuple[int, PictureT]]:
+        """Feed a packet, now or with later packets; return (packet number, picture) of each complete picture.
 
-        Raises the errors of ``NvdecDecoder.decode``.
+        Raises the errors of ``NvdecDecoder.decode``, now or in the iteration.
         """
         self._waiting.append(fed)
         if len(self._waiting) < self._most_waiting:
-            return
-        yield from self._fed(session, reader)
-        if self._in_order and self._awaited:
-            message = f"NVDEC held back the picture of packet {fed.chunk.number}"
-            raise EngineFailed(message, "Use the latency native.")
+            return ()
+        pictures = self._fed(session, reader)
+        return self._none_held_back(pictures, fed.chunk.number) if self._in_order else pictures
 
     def drain(
         self, session: NvdecSession, reader: SurfaceReader[PictureT]
@@ -122,10 +119,15 @@ class FedRange(Generic[PictureT]):
         packets = ((fed.chunk.payload, self._expect(fed.chunk, fed.packet)) for fed in waiting)
         return self._accepted(session.feed(packets, reader, self._keeps, at_once=self._at_once), began_s)
 
+    def _none_held_back(self, pictures: Iterator[tuple[int, PictureT]], number: int) -> Iterator[tuple[int, PictureT]]:
+        yield from pictures
+        if self._awaited:
+            raise EngineFailed(f"NVDEC held back the picture of packet {number}", "Use the latency native.")
+
     def _check(self, number: int, packet: "VideoPacket") -> None:
         if packet.is_corrupt:
             raise EngineFailed(f"packet {number} is marked as damaged", _ADVICE)
-        if packet.has_sidedata("new_extradata"):
+        if changes_configuration(packet):
             raise EngineUnfit(f"the codec's configuration changes at packet {number}", _ADVICE)
         if not self._begun:
             if not packet.is_keyframe:

@@ -116,13 +116,16 @@ class NvdecSession:
 
     def __init__(self, codec_module: Any, cuda: Cuda, key: SessionKey) -> None:
         self.key = key
-        self._shape = key
         self._module = codec_module
         self._cuda = cuda
         self._state = _State.READY
-        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        self._set_shape(key)
         self._readers: dict[object, SurfaceReader[Any]] = {}
         self._begun: list[_Begun[Any]] = []
+        self._filled = codec_module.PacketData()
+        """Filled again for each packet, because the decoder has read it when ``Decode`` returns."""
+        if key.options.keeps_coding_order:
+            self._filled.decode_flag = codec_module.VideoPacketFlag.ENDOFPICTURE
         self._stream = cuda.stream()
         try:
             with cuda.entered, cuda.watch.opening(_NVDEC, "CreateDecoder"):
@@ -183,8 +186,7 @@ class NvdecSession:
                 self._decoder.setReconfigParams(key.width, key.height)
         except Exception as error:  # the package documents no errors
             raise mapped(error, "NVDEC cannot change the size of its pictures") from error
-        self._shape = key
-        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        self._set_shape(key)
         self._close_readers()
 
     def feed(
@@ -209,7 +211,8 @@ class NvdecSession:
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
             for payload, ticket in packets:
                 self._begin(self._packet(payload, ticket), reader, keeps)
-                if self._is_far_ahead or (at_once and self._begun):
+                begun = len(self._begun)
+                if begun >= self._most_begun or (at_once and begun):
                     found += self._finished()
         return found
 
@@ -242,11 +245,9 @@ class NvdecSession:
         self._readers.clear()
 
     def _packet(self, payload: bytes, ticket: int) -> Any:
-        packet = self._module.PacketData()
+        packet = self._filled
         packet.bsl_data = _address_of(payload)  # the caller keeps ``payload`` until it is decoded
         packet.bsl, packet.pts = len(payload), ticket
-        if self.key.options.keeps_coding_order:
-            packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE
         return packet
 
     def _frames(self, packet: Any) -> list[Any]:
@@ -255,22 +256,22 @@ class NvdecSession:
         except Exception as error:  # the package documents no errors
             raise mapped(error, "NVDEC failed") from error
 
-    @property
-    def _is_far_ahead(self) -> bool:
-        begun = len(self._begun)
-        if self.key.options.keeps_coding_order:
-            return begun > 0  # each picture is returned before the next one is decoded
-        return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
+    def _set_shape(self, key: SessionKey) -> None:
+        self._shape = key
+        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        # In coding order each picture is returned before the next one is decoded.
+        most = 1 if key.options.keeps_coding_order else _AHEAD_PICTURES
+        self._most_begun = min(most, -(-_AHEAD_BYTES // self._size_bytes))
 
     def _begin(self, packet: Any, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> None:
         """Decode a packet, and begin to read its pictures on the session's stream, before the decoder's next call."""
+        options = self.key.options
         for frame in self._frames(packet):
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
             if not keeps(frame.getPTS()):
                 continue
-            options = self.key.options
             notes = _notes(frame, statistics=options.statistics) if options.has_notes else None
             # This comes last: from here on the device writes to the picture's memory, so no failure may release that
             # memory.

@@ -1,6 +1,6 @@
 """Decodes one series of packets on NVDEC, stretch by stretch; each stretch uses a session of the pictures' size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol
@@ -112,17 +112,20 @@ class NvdecDecoding(Generic[PictureT]):
             self._turn(fed)
         if self._at_once and packet.is_keyframe:
             self._hdr.note(number, fed.chunk.payload, extradata=b"")
-        if self._session is not None and self._reader is not None:
-            yield from self._coloured(self._range.feed(fed, self._session, self._reader))
+        if self._session is None or self._reader is None:
+            return
+        if pictures := self._range.feed(fed, self._session, self._reader):
+            yield from self._coloured(pictures)
 
     def flush(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield the remaining pictures and return the session. Raises EngineFailed if NVDEC reported wrong pictures."""
-        yield from self._drained()
-        self.close()
+        """Give the session back, then yield the remaining pictures; ``EngineFailed`` if NVDEC reported wrong ones."""
+        pictures = list(self._drained())
+        self.close()  # before the caller works on the pictures, because other callers wait for the session
         if self._decoder.wrong_pictures() != self._wrong_before:
             raise EngineFailed(
                 "NVDEC reported wrong pictures of this source, or of another source decoded meanwhile", ADVICE
             )
+        yield from pictures
 
     def close(self) -> None:
         """Give the session back to the pool."""
@@ -140,7 +143,7 @@ class NvdecDecoding(Generic[PictureT]):
         if self._session is not None and self._reader is not None:
             yield from self._coloured(self._range.drain(self._session, self._reader))
 
-    def _coloured(self, pictures: Iterator[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
+    def _coloured(self, pictures: Iterable[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
         reader = self._reader
         for number, picture in pictures:
             if reader is not None:

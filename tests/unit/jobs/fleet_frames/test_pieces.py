@@ -11,7 +11,7 @@ def pieces(
     numbers: list[int], group: int, *, frames: int = 16, most: int = 1000, whole: bool = False
 ) -> list[BatchPiece]:
     """Return the pieces of some frames of a film of 1000 frames, in groups of ``group`` pictures."""
-    group_of = np.arange(1000) // group
+    group_of = [number // group for number in range(1000)]
     return list(pieces_of(np.array(numbers, dtype=np.int64), group_of, frames=frames, most=most, whole=whole))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.errors import NoSuchFrame
-from codecfleet.jobs.frames.selection import MERGED_FRAMES, PartFrames, ReadPlan
+from codecfleet.jobs.frames.selection import MERGED_FRAMES, MERGED_MOST, PartFrames, ReadPlan, merged_frames
 from codecfleet.jobs.plan.track_ranges import TrackRanges
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -32,7 +32,7 @@ def test_every_frame_is_in_one_read_and_a_window_fits_into_memory(
     """Frames come in the requested order, each from a read of its window, and at most ``most`` wait."""
     group_of, numbers = film
     whole, merge = ways
-    plan = ReadPlan.of(numbers, group_of, most=most, whole=whole, merge=merge)
+    plan = ReadPlan.of(numbers, group_of, most=most, whole=whole, merged=MERGED_FRAMES if merge else 0)
     assert [number for _, number in plan.slots] == numbers
     assert all(number in plan.reads[read].numbers for read, number in plan.slots)
     assert set(plan.slots) == {(place, number) for place, read in enumerate(plan.reads) for number in read.numbers}
@@ -52,7 +52,7 @@ def test_every_frame_is_in_one_read_and_a_window_fits_into_memory(
 def test_no_read_waits_for_a_later_one_to_free_memory(film: tuple[list[int], list[int]], most: int) -> None:
     """If every read ends when it is first needed, at most ``most`` frames are held."""
     group_of, numbers = film
-    plan = ReadPlan.of(numbers, group_of, most=most, whole=True, merge=True)
+    plan = ReadPlan.of(numbers, group_of, most=most, whole=True, merged=MERGED_FRAMES)
     if plan.ascends:
         return
     uses, held, begun = Counter(plan.slots), set[tuple[int, int]](), set[int]()
@@ -69,7 +69,7 @@ def test_no_read_waits_for_a_later_one_to_free_memory(film: tuple[list[int], lis
 def test_ascending_frames_read_each_group_once(numbers: list[int]) -> None:
     """Ascending frames read each group once, however little memory there is."""
     group_of = [number // 10 for number in range(100)]
-    plan = ReadPlan.of(numbers, group_of, most=1, whole=False, merge=False)
+    plan = ReadPlan.of(numbers, group_of, most=1, whole=False, merged=0)
     assert [read.group for read in plan.reads] == sorted({number // 10 for number in numbers})
 
 
@@ -123,3 +123,18 @@ def test_numbers_beyond_the_film_are_errors_that_name_them(part: PartFrames, ind
     assert isinstance(caught.value, NoSuchFrame)
     assert caught.value.frame == index
     assert part.position(-1) == 37
+
+
+@pytest.mark.parametrize(
+    ("frames", "threads", "merged"), [(50, 1, 50), (50, 14, MERGED_FRAMES), (5000, 1, MERGED_MOST)]
+)
+def test_a_thread_reads_more_groups_at_once_if_there_are_few_threads(frames: int, threads: int, merged: int) -> None:
+    """A clip of two seconds is one read for one thread, and many reads of a film keep many threads busy."""
+    assert merged_frames(frames, threads) == merged
+
+
+def test_a_clip_across_short_groups_is_one_read_for_one_thread() -> None:
+    """Its first group is entered in the middle."""
+    group_of = [number // 48 for number in range(150)]
+    plan = ReadPlan.of(range(40, 90), group_of, most=100, whole=True, merged=merged_frames(50, 1))
+    assert [(read.group, read.numbers[0], len(read.numbers)) for read in plan.reads] == [(0, 40, 50)]

@@ -50,7 +50,7 @@ def window(
 ) -> GroupWindow:
     """Return the window of these numbers, in groups of ``GROUP``, with memory for ``frames`` frames."""
     groups = [number // GROUP for number in range(max(numbers, default=0) + 1)]
-    plan = ReadPlan.of(numbers, groups, most=frames, whole=False, merge=False)
+    plan = ReadPlan.of(numbers, groups, most=frames, whole=False, merged=0)
     return GroupWindow(
         plan,
         FramesReport(),

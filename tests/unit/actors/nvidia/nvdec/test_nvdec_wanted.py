@@ -125,9 +125,10 @@ def test_a_wrong_picture_is_reported_before_the_last_wanted_one_comes(film: Film
         device.decoder.wrong_pictures += number == packet
 
     pictures = _decode(device.gpu.pictures, film.path, frozenset({film.times[0], film.times[6]}), report)
-    assert next(pictures)
+    found = []
     with pytest.raises(EngineFailed, match="wrong pictures"):
-        next(pictures)
+        found.extend(pictures)
+    assert len(found) < 2
 
 
 def test_an_unwanted_picture_that_does_not_come_is_missed(film: Film) -> None:
