@@ -69,8 +69,14 @@ class LocalCluster:
         return ran.stdout
 
     def _order(self, **order: object) -> dict[str, Any]:
-        found: dict[str, Any] = ask(self._keeper, order, "the cluster")
-        return found
+        return _ordered(self._keeper, order)
+
+
+def _ordered(keeper: "subprocess.Popen[str]", order: Mapping[str, object]) -> dict[str, Any]:
+    found: dict[str, Any] = ask(keeper, order, "the cluster")
+    if "error" in found:
+        raise CommandFailed(f"the cluster could not do this: {found['error']}")
+    return found
 
 
 def ask(program: "subprocess.Popen[str]", order: object, name: str) -> Any:
@@ -103,7 +109,7 @@ def local_cluster(
     with errors.open("wb") as log:
         keeper = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True)
     try:
-        address = ask(keeper, {"add": list(cpus)}, "the cluster")["address"]
+        address = _ordered(keeper, {"add": list(cpus)})["address"]
         yield LocalCluster({**environment, "RAY_ADDRESS": address}, keeper)
     except CommandFailed as error:
         last = errors.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
@@ -147,7 +153,7 @@ class _Keeper:
     def _add(self, cpus: int) -> Any:
         # Ray would give the same names to sockets of nodes that start at the same time.
         place = f"{os.environ['RAY_TMPDIR']}/{next(self._numbers)}"
-        sockets = {"raylet_socket_name": f"{place}.raylet", "plasma_store_socket_name": f"{place}.store"}
+        sockets: dict[str, Any] = {"raylet_socket_name": f"{place}.raylet", "plasma_store_socket_name": f"{place}.store"}
         node = self._cluster.add_node(num_cpus=cpus, **self._options, **sockets)
         self._nodes[node.node_id] = node
         return node
@@ -168,7 +174,11 @@ def _keep(options: Mapping[str, Any]) -> None:
     os.dup2(2, 1)  # separate Ray's own output from the answers
     keeper = _Keeper(options)
     for line in sys.stdin:
-        print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)
+        try:
+            answer = keeper.obey(json.loads(line))
+        except Exception as error:  # noqa: BLE001 - Ray raises what it likes, and the program prints it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=out, flush=True)
 
 
 if __name__ == "__main__":

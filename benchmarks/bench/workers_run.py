@@ -66,6 +66,8 @@ class WorkersRun:
             troubles |= {each["reason"] for each in status["workers"] if each["state"] in ("resting", "quarantined")}
             curve.append((round(time.monotonic() - began_s, 2), len(_ready(status))))
         took_s, workers = curve[-1]
+        if not workers:
+            raise CommandFailed(f"no worker was ready in time: {', '.join(sorted(troubles)) or 'raise --limit-s'}")
         self._want(workers)
         used_s = {kind: used_s - before[kind] for kind, used_s in cpu_s_by_kind().items()}
         return {
