@@ -1,6 +1,6 @@
 """Reads the headers of VP9 frames: whether a frame is shown, its coded size and its colours.
 
-Source: VP9 Bitstream & Decoding Process Specification, section 6.2, 7.2 and annex B.
+Source: VP9 Bitstream & Decoding Process Specification, sections 6.2 and 7.2, and annex B.
 """
 
 from collections.abc import Iterator

@@ -40,7 +40,10 @@ _DEEPEST_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """A plane's content before decoding: one sample value, with or without the mark; None means zero bytes."""
+    """A plane's content before decoding: one sample value, with or without the mark.
+
+    A plane that has None in its place is filled with bytes of value 0.
+    """
 
     value: int
     sample: str

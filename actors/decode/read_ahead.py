@@ -20,8 +20,8 @@ class _End:
 def read_ahead(items: Generator[ItemT], depth: int) -> Generator[ItemT]:
     """Yield ``items`` in order while another thread prepares up to ``depth`` more.
 
-    An error is raised after the items before it. Closing the generator stops the thread, which closes ``items``, and
-    waits for the thread's end.
+    An error is raised after the items before it. Closing the generator stops the thread and waits for its end; the
+    thread closes ``items``.
     """
     ready: queue.Queue[ItemT | _End] = queue.Queue(depth)
     stop = threading.Event()

@@ -168,7 +168,7 @@ class TimestampRepair(Generic[FrameT]):
         self._order += 1
 
     def _is_next(self, ticks: int) -> bool:
-        """Return whether no frame can come before this time, neither from the index nor without a PTS (R2)."""
+        """Return whether no earlier frame can still come, be it in the index or without a PTS (R2)."""
         follower = None if self._previous is None else self._previous + whole_ticks(self.nominal)
         return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 

@@ -58,7 +58,7 @@ class WireFrame(NamedTuple):
 
 
 def beside(content: Buffer) -> Buffer:
-    """Return bytes, for a field of a request, that are sent without a copy and arrive as a ``memoryview``."""
+    """Wrap bytes for a field of a request, so that they are sent without a copy; they arrive as a ``memoryview``."""
     return pickle.PickleBuffer(content)
 
 

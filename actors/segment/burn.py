@@ -81,7 +81,7 @@ class BurntSubtitles:
 
     @property
     def name(self) -> str:
-        """The track's name in the encoder kind."""
+        """The words for this burnt track in the encoder kind (docs/encoders.md)."""
         return f"burn={self.sha256[:_DIGITS]}"
 
     @property

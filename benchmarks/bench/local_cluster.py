@@ -153,7 +153,10 @@ class _Keeper:
     def _add(self, cpus: int) -> Any:
         # Ray would give the same names to sockets of nodes that start at the same time.
         place = f"{os.environ['RAY_TMPDIR']}/{next(self._numbers)}"
-        sockets: dict[str, Any] = {"raylet_socket_name": f"{place}.raylet", "plasma_store_socket_name": f"{place}.store"}
+        sockets: dict[str, Any] = {
+            "raylet_socket_name": f"{place}.raylet",
+            "plasma_store_socket_name": f"{place}.store",
+        }
         node = self._cluster.add_node(num_cpus=cpus, **self._options, **sockets)
         self._nodes[node.node_id] = node
         return node

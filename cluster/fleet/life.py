@@ -22,7 +22,7 @@ LOSSES_MAX: Final = 3
 STEADY_S: Final = 600.0
 """A host that was ready for this long resets the count of lost hosts."""
 REACH_S: Final = 120.0
-"""How long starts are tried again after a loss; a cluster's control service takes a minute to restart."""
+"""For this long after a loss, a failed start is repeated. A cluster's control service takes a minute to restart."""
 _WAITS: Final = Backoff(first_s=0.5, most_s=8.0)
 _HELP: Final = (
     "Run `codecfleet doctor`, look for OOM kills (`dmesg`), and for a cluster run `ray status`; then try again."

@@ -25,7 +25,7 @@ def shipped_url(address: str, path: str) -> str:
 
 
 def register() -> None:
-    """Register these files with fsspec. Idempotent."""
+    """Register the filesystem of shipped files with fsspec. Idempotent."""
     fsspec.register_implementation(PROTOCOL, ShippedFiles, clobber=True)
 
 

@@ -70,8 +70,8 @@ _NONE = _D(0)
 _ALWAYS = (
     _D.default | _D.attached_pic | _D.timed_thumbnails | _D.still_image | _D.dependent | _D.metadata | _D.multilayer
 )
-"""Dispositions that are never lost: containers keep those that they use, and the others do not describe a track's
-purpose.
+"""Dispositions that never count as lost: a container keeps those that it uses, and the rest say nothing about a
+track's purpose.
 """
 
 

@@ -236,7 +236,11 @@ def _found(item: object) -> DeviceInput | None:
 
 
 def _planes(item: object) -> list[DeviceTensor]:
-    """Return the planes of an object whose ``cuda()`` returns planes; PyTorch's ``cuda()`` does something else."""
+    """Return the planes that an object's ``cuda()`` returns; empty for objects without such a method.
+
+    Also empty with the CUDA array interface: a PyTorch tensor has both, and its ``cuda()`` copies it to a GPU. Raises
+    UsageError: ``cuda()`` fails.
+    """
     cuda = getattr(item, "cuda", None)
     if hasattr(item, "__cuda_array_interface__") or not callable(cuda):
         return []

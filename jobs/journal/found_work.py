@@ -131,7 +131,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 
 def _of_output(place: str) -> str:
-    """Return the work for the output with that name, if there is any, otherwise the place itself."""
+    """Return the work of the output named ``place`` if that work exists, else ``place``: it names work or a folder."""
     if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
         return place
     work = work_folder(place)

@@ -148,9 +148,11 @@ def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: Keyfra
 def _at_pictures(
     index: TrackIndex, usable: Sequence[AccessPoint], rate: FrameRate, grid: CountedGrid | None
 ) -> list[Cut]:
-    """Return cuts between the output's pictures: at each access point, or at the first keyframe of the grid after it.
+    """Return cuts between the output's pictures, one for each access point.
 
-    A keyframe that repeats the source picture of the previous output picture stays inside a segment.
+    A cut is before the first output picture that is chosen at the access point or later. With ``grid``, it is before
+    the first keyframe from there on, and two output pictures that are chosen at the very tick at which their source
+    picture begins are not parted.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]

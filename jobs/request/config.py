@@ -118,9 +118,9 @@ class _FleetOptions(Part):
         str | None,
         Field(
             min_length=1,
-            description="Folder of the CUDA compat package that workers may load, or never: docs/nodes.md.",
+            description="A further folder to search for a CUDA compat package; `never` allows none: docs/nodes.md.",
         ),
-        Option("", default="found in /usr/local/cuda*/compat and on the library path"),
+        Option("", default="only /usr/local/cuda*/compat and the library path are searched"),
     ] = None
     sandbox: Annotated[
         Literal["auto", "required", "off"],

@@ -75,7 +75,7 @@ def _flag(name: str, raw: object) -> bool:
 
 def _name(name: str, raw: object) -> str:
     if not isinstance(raw, str):
-        raise refusal(name, str(raw), "not a name", 'Write text in quotes: "yuv420p10le".')
+        raise refusal(name, str(raw), "not text", "Put the value in quotes.")
     return parse_path(name, raw)
 
 

@@ -149,8 +149,7 @@ class Journaling(Part):
     work: Annotated[
         str | None,
         Field(
-            description="Store finished segments and the journal in this folder or at this fsspec URL: "
-            "docs/reliability.md."
+            description="Folder or fsspec URL in which to store finished segments and the journal: docs/reliability.md."
         ),
         Option("--work", RUN, default="beside the output", example='"s3://bucket/work"', metavar="PLACE"),
         PATH,

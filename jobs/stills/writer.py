@@ -215,7 +215,7 @@ def listing(
     time_base: Fraction,
     size: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return the content of ``index.json``: ``facts`` about the job, the stills, and any sheets."""
+    """Return the content of ``index.json``: the job's ``facts``, a list of stills and, if any, a list of sheets."""
     by_name = {each.file: each for each in files}
 
     def entry(still: Still) -> dict[str, Any]:

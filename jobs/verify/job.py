@@ -85,7 +85,10 @@ class _Compared:
     source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, and of the output's pictures
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
-        """Read the facts of both tracks from their first pictures."""
+        """Record the facts of both tracks, as read from their first pictures.
+
+        If the output's shape shows that it was cropped as the source states, it is compared with the cropped source.
+        """
         self.facts = was, now
         self.life.source.stated, self.life.output.stated = was.format.colour, now.format.colour
         crop, kept = files.crops

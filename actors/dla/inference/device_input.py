@@ -179,7 +179,7 @@ class TensorFiller:
 
 
 class FillKernels:
-    """The kernel, compiled on first use for each element size."""
+    """The kernel's variants, one for each element size; all are compiled on first use."""
 
     def __init__(self, cuda: "Cuda") -> None:
         self._cuda = cuda

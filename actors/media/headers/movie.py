@@ -86,7 +86,7 @@ def _field(read: Read, box: Section | None, *places: int) -> int:
 
 
 def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
-    """Return the duration of each edit of an edit list; 0 means the duration of the fragments."""
+    """Return the duration of each edit of an edit list; 0 if the edit lasts as long as the file's fragments."""
     edits = b"" if box is None else content(read, box, _MOST_EDITS_BYTES)
     step, width = (20, 8) if edits[:1] != b"\0" else (12, 4)
     count = min(int.from_bytes(edits[4:8]), max(0, len(edits) - 8) // step)

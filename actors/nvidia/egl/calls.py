@@ -240,7 +240,10 @@ class EglCuda:
         return CudaMover(self.cuda, self.pinned, self.pictures)
 
     def to_device(self, picture: VideoFrame) -> DevicePicture:
-        """Copy a planar picture to the device, where Cb and Cr are in pairs; ``DeviceError`` if the copy failed."""
+        """Copy a planar picture to the device as the surface of its format.
+
+        Raises EngineUnfit: the device has no surface of this format. DeviceError: the copy failed.
+        """
         with self._turn:
             return self._shared_mover().to_device(picture)
 

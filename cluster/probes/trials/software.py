@@ -101,9 +101,10 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
 
 
 def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
-    """Try samples, given by name: encode one frame if there is an encoder, then decode it. Runs in a child process.
+    """Try samples, given by name: encode one frame, or take a ready bitstream without an encoder, and decode it.
 
-    The result of a sample is its trials and the ``TrialStream``, or None if a trial failed.
+    Runs in a child process. The result of a sample is its trials, and its ``TrialStream``: None if there was no
+    bitstream, or if decoding failed.
     """
     ends_s = time.monotonic() + _TRY_UNTIL * limit_s
     for name in names:

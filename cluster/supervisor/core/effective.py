@@ -39,7 +39,7 @@ def stations_by_node(stations: Mapping[StationId, StationBook]) -> dict[NodeId, 
 
 
 def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:
-    """Return the devices on which work could begin at once: processors, and GPUs with a ready worker."""
+    """Return the inventory without the GPUs that have no ready worker."""
     ready = {book.device for book in stations if book.state is StationState.READY}
     there = (
         tuple(each for each in node.devices if each.kind.is_processor or each.device in ready)

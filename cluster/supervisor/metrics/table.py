@@ -34,12 +34,12 @@ class LossCause(Enum):
 
     START = "start"  #: the process did not start
     DIED = "died"  #: the process ended, or does not answer
-    HUNG = "hung"  #: a driver reports that the worker's work makes no progress
+    HUNG = "hung"  #: a client reports that the worker's work makes no progress
     NODE = "node"  #: the node leaves or is gone; workers of a crashed node mostly count as ``DIED``
 
 
 class FaultVerdict(Enum):
-    """A device's fault, as drivers report it."""
+    """The kind of a device's fault, as the clients that use the device report it."""
 
     FAILED = "failed"  #: a session failed
     WRONG = "wrong"  #: a result failed a check
@@ -265,7 +265,7 @@ NOT_RESERVED: Final = Metric(
 )
 DEVICE_FAULTS: Final = Metric(
     "codecfleet_device_faults_total",
-    "faults of devices that drivers reported; [few](supervisor.md#quarantine) lead to quarantine",
+    "faults of devices that clients reported; [few](supervisor.md#quarantine) lead to quarantine",
     {"kind": _values(FaultVerdict)},
 )
 QUARANTINES: Final = Metric(

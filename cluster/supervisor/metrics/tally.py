@@ -102,7 +102,10 @@ class MetricTally:
                 yield MetricSample(table.WORK_ENDED, more, (engine, ending.value))
 
     def look(self, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
-        """Yield the time passed, and the gauges when they are due; speeds are in source frames a second."""
+        """Yield the waits that have ended and, when gauges are due, the time passed, new quarantines and the gauges.
+
+        ``fps`` has each worker's source frames a second.
+        """
         yield from self._waits(now_s)
         if now_s >= self._gauges_at_s:
             self._gauges_at_s = now_s + GAUGES_S
@@ -234,7 +237,7 @@ def _of_devices(book: NodeBook, title: str) -> Iterator[MetricSample]:
 
 
 def _licence(book: NodeBook, device: Device) -> Licence | None:
-    """Return a device's licence, as the device or its host reports it; None if no licence is needed or reported."""
+    """Return the licence that a device reports, else NO_LICENCE if its host reports an unlicensed vGPU, else None."""
     condition, hosted = book.conditions.get(device.device), book.hosted.get(device.device)
     if condition is not None and not isinstance(condition.seen.licence, Unavailable):
         return condition.seen.licence

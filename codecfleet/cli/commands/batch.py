@@ -125,7 +125,7 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
                 raise
             finally:
                 self._write_report(batch)
-            # Called before the fleet closes, because the summary need not wait until Ray has ended.
+            # Both calls come before the fleet closes, so that the summary does not wait until Ray has ended.
             self._interrupts.published()
             with contextlib.suppress(StorageFailed):
                 self._view.finish(batch.progress)

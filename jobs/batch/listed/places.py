@@ -39,7 +39,7 @@ _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One input of a batch."""
+    """One file that a batch's inputs name or contain."""
 
     source: str
     name: InputName  #: for the template

@@ -61,7 +61,10 @@ def _child(data: memoryview, *path: bytes) -> memoryview:
 
 @dataclass
 class _Samples:
-    """A track's samples: one array for each table that lists samples."""
+    """The times of a track's samples.
+
+    Each list has one array for the table of the whole track, and one for each run of samples in a fragment.
+    """
 
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
