@@ -100,7 +100,7 @@ NOTHING = Services(
         ("submit transcode a.mkv b.mp4 --codec mp3", "mp3"),
         ("submit --address http://h transcode s3://k:secret@b/a.mkv b.mp4", "password"),
         ("submit --codec hevc transcode a.mkv b.mp4", "--codec"),
-        ("submit --id a/b transcode a.mkv b.mp4", "no id"),
+        ("submit --id a/b transcode a.mkv b.mp4", "is not a valid id"),
         ("submit --priority high transcode a.mkv b.mp4", "--priority"),
         ("submit --due soon transcode a.mkv b.mp4", "--due"),
         ("submit --no-wait transcode a.mkv b.mp4", "--no-wait does not apply to a queue"),
