@@ -7,6 +7,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,9 +30,27 @@ LEASE_S: Final = 3600.0
 TENANTS: Final = 10
 
 
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """How long the calls of one kind took, in milliseconds."""
+
+    median_ms: float
+    percentile_99_ms: float
+    most_ms: float
+    calls: int
+
+    def cells(self) -> list[str]:
+        """Return the cells of the table's row."""
+        times_ms = self.median_ms, self.percentile_99_ms, self.most_ms
+        return [*(number(each, 2) for each in times_ms), str(self.calls)]
+
+
 def main() -> int:
     """Run the benchmark with the options of the command line; return the exit code."""
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if options.jobs < SOME:
+        parser.error(f"--jobs: give {SOME} or more")
     return run_in_folder(lambda folder: _measure(options, folder), options.work)
 
 
@@ -48,44 +68,40 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     document = describe_run(None)
     for line in described_lines(document):
         print(line)
-    document |= {"jobs": options.jobs, "ms": {}}
+    document |= {"jobs": options.jobs, "calls": {}}
     for name, place in (("SQLite", str(folder / "queue.sqlite")), *(("PostgreSQL", url) for url in options.url)):
-        store = open_store(place, makes=True)
-        if store.jobs():
-            raise CommandFailed(f"the queue {place} has jobs: name an empty database")
-        document["ms"][name] = rows = dict(_times_ms(store, options.jobs))
-        store.close()
+        with closing(open_store(place, makes=True)) as store:
+            if store.jobs():
+                raise CommandFailed(f"the queue {place} has jobs: name an empty database")
+            rows = dict(_call_times(store, options.jobs))
+        document["calls"][name] = {row: asdict(times) for row, times in rows.items()}
         heads = (f"{name}, {options.jobs} jobs: milliseconds for", "median", "99 %", "most", "calls")
-        print("\n".join(("", *table_lines(heads, [[row, *map(_shown, spread)] for row, spread in rows.items()]))))
+        print("\n".join(("", *table_lines(heads, [[row, *times.cells()] for row, times in rows.items()]))))
         if options.save:
             print(f"saved: {save_results(options.save, document)}", flush=True)
 
 
-def _shown(value: float) -> str:
-    return number(value, 0 if isinstance(value, int) else 2)
-
-
-def _times_ms(store: JobStore, jobs: int) -> Iterator[tuple[str, list[float]]]:
-    """Yield the times of each call: median, 99 %, maximum, and the number of calls."""
-    yield "submit a job", _spread_ms([partial(_submit, store, number) for number in range(jobs)])
+def _call_times(store: JobStore, jobs: int) -> Iterator[tuple[str, CallTimes]]:
+    """Yield the name and the times of each call."""
+    yield "submit a job", _timed([partial(_submit, store, number) for number in range(jobs)])
     claimed: list[QueuedJob] = []
 
     def claim() -> None:
         claimed.extend(store.claim("driver", AT_ONCE, LEASE_S))
 
-    yield f"claim {AT_ONCE} jobs", _spread_ms([claim] * CALLS)
-    yield "renew a claim", _spread_ms([partial(store.renew, [job.claim], LEASE_S) for job in claimed])
-    yield "keep 1 KiB of output", _spread_ms([partial(store.append, job.claim, "x" * 1024) for job in claimed[:CALLS]])
+    yield f"claim {AT_ONCE} jobs", _timed([claim] * CALLS)
+    yield "renew a claim", _timed([partial(store.renew, [job.claim], LEASE_S) for job in claimed])
+    yield "keep 1 KiB of output", _timed([partial(store.append, job.claim, "x" * 1024) for job in claimed[:CALLS]])
     ended = claimed[: len(claimed) // 2]
-    yield "end a job", _spread_ms([partial(store.end, job.claim, RunEnd(0)) for job in ended])
-    yield "show a job", _spread_ms([partial(store.job, job.job_id) for job in claimed[:CALLS]])
-    yield "change a priority", _spread_ms([partial(store.prioritize, f"job-{jobs - n}", n) for n in range(1, SOME)])
-    yield "list all jobs", _spread_ms([store.jobs] * SOME)
-    yield "list the running jobs", _spread_ms([partial(store.jobs, (QueueState.RUNNING,))] * SOME)
-    yield "count the jobs, for metrics", _spread_ms([store.figures] * SOME)
-    yield "list the tenants", _spread_ms([store.tenants] * SOME)
-    yield "usage by tenant", _spread_ms([store.usage] * SOME)
-    yield "usage by job", _spread_ms([partial(store.usage, by_job=True)] * SOME)
+    yield "end a job", _timed([partial(store.end, job.claim, RunEnd(0)) for job in ended])
+    yield "show a job", _timed([partial(store.job, job.job_id) for job in claimed[:CALLS]])
+    yield "change a priority", _timed([partial(store.prioritize, f"job-{jobs - n}", n) for n in range(1, SOME)])
+    yield "list all jobs", _timed([store.jobs] * SOME)
+    yield "list the running jobs", _timed([partial(store.jobs, (QueueState.RUNNING,))] * SOME)
+    yield "count the jobs, for metrics", _timed([store.figures] * SOME)
+    yield "list the tenants", _timed([store.tenants] * SOME)
+    yield "usage by tenant", _timed([store.usage] * SOME)
+    yield "usage by job", _timed([partial(store.usage, by_job=True)] * SOME)
 
 
 def _submit(store: JobStore, number: int) -> None:
@@ -94,13 +110,14 @@ def _submit(store: JobStore, number: int) -> None:
     store.submit(f"job-{number}", command, tenant=tenant, priority=number % 3, due_in_s=None)
 
 
-def _spread_ms(calls: Sequence[Callable[[], object]]) -> list[float]:
+def _timed(calls: Sequence[Callable[[], object]]) -> CallTimes:
     took_ms = []
     for call in calls:
         began_s = time.perf_counter()
         call()
         took_ms.append(1000 * (time.perf_counter() - began_s))
-    return [*(round(value, 3) for value in parts(took_ms)), len(took_ms)]
+    median_ms, percentile_99_ms, most_ms = (round(value, 3) for value in parts(took_ms))
+    return CallTimes(median_ms, percentile_99_ms, most_ms, len(took_ms))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Batches: the frames of a selection in tensors.
 
-The frames of a batch are read in ascending order, because only the whole batch is handed out: each frame goes to its
-place in the tensor as soon as it is decoded, and its memory is free for the next frame.
+The frames of a batch are read in ascending order, because only the whole batch is handed out. On the host,
+blocking reads write each frame to its place in the tensor as soon as it is decoded, and release it. In an event loop,
+and on a device, all frames of a batch are collected first.
 """
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ...actors.surfaces.frames import Frame
@@ -16,6 +18,7 @@ from ...actors.tensors.tensor_maker import TensorMaker
 from ...cluster.machine import cores
 from ...errors import UsageError
 from ..board.threads import in_thread
+from .window import FramesEnd
 
 if TYPE_CHECKING:
     from .source import FrameSource
@@ -77,7 +80,7 @@ class FrameBatches:
                     yield await in_thread(self._batch, maker, group)
 
     def _made(self, frames: Generator[Frame]) -> Generator[FrameBatch]:
-        with closing(tensor_maker(self._selection.opened())) as maker, closing(frames):
+        with closing(tensor_maker(self._selection.opened())) as maker, closing(frames), suppress(FramesEnd):
             for places in self._places():
                 yield self._batch(maker, _Group(frames, places))
             next(frames, None)  # ends the read
@@ -85,8 +88,13 @@ class FrameBatches:
     async def _groups(self) -> AsyncGenerator["_Group"]:
         async with aclosing(aiter(self._selection.reordered(self._order))) as frames:
             for places in self._places():
-                group = [await anext(frames) for _ in places]
-                yield _Group(iter(group), places)
+                group: deque[Frame] = deque()
+                while len(group) < len(places):
+                    frame = await anext(frames, None)
+                    if frame is None:  # the film was closed
+                        return
+                    group.append(frame)
+                yield _Group(iter(group.popleft, None), places)
             await anext(frames, None)  # ends the read
 
     def _order(self, positions: Sequence[int]) -> list[int]:
@@ -114,7 +122,7 @@ class FrameBatches:
 class _Group:
     """The next frames of an iteration, with their places in a tensor.
 
-    No frame is kept, so that decoders can reuse the memory.
+    No frame is kept, so that decoders can reuse the memory. FramesEnd is raised if the film was closed.
     """
 
     def __init__(self, frames: Iterator[Frame], places: Sequence[int]) -> None:
@@ -126,7 +134,10 @@ class _Group:
         return len(self.places)
 
     def __iter__(self) -> Iterator[Frame]:
-        for place, frame in zip(self.places, self._frames, strict=False):
+        for place in self.places:
+            frame = next(self._frames, None)
+            if frame is None:
+                raise FramesEnd
             self.shown[place] = ShownFrame(frame.index, frame.time_s, frame.duration_s)
             yield frame
 

@@ -27,8 +27,9 @@ ChosenT = TypeVar("ChosenT")
 MERGED_FRAMES: Final = 32
 MERGED_MOST: Final = 64
 MERGED_GAP: Final = 2
-"""Neighbouring groups are read together if they span at most ``MERGED_FRAMES`` frames (more if there are few threads),
-and the next wanted frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
+"""Neighbouring groups are read together if they span at most one thread's share of the wanted frames, but at least
+``MERGED_FRAMES`` and at most ``MERGED_MOST`` frames, and the next wanted frame is at most ``MERGED_GAP`` pictures or
+fields after the last one."""
 _FLOAT_BITS: Final = 50  #: A time given as float counts as the nearest tick if only rounding separates the two
 
 
@@ -269,8 +270,8 @@ def _joins(number: int, part: Sequence[int], group_of: Sequence[int], merged: in
 
 
 def merged_frames(frames: int, threads: int) -> int:
-    """Return how many frames neighbouring groups may span that are read at once, so that each thread has work.
+    """Return how many frames neighbouring groups that are read together may span: a thread's share, within limits.
 
-    A read takes milliseconds besides its pictures.
+    Reads are large because each takes milliseconds besides its pictures.
     """
     return min(MERGED_MOST, max(MERGED_FRAMES, frames // threads))

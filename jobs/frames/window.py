@@ -16,7 +16,7 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""In ascending order, more reads than threads begin only if all begun reads fit in 1/16 of the memory."""
+"""In ascending order, threads + 1 reads may be ahead; more begin only if all begun reads fit in 1/16 of the memory."""
 
 
 class FramesEnd(Exception):

@@ -178,9 +178,9 @@ def test_the_measurement_of_a_queue_runs(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(job_queue, "save_results", lambda name, document: saved.update({name: document}))
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--save", "queue"])
     assert job_queue.main() == 0
-    rows = saved["queue"]["ms"]["SQLite"]
-    assert rows["submit a job"][-1] == 30
-    assert rows["end a job"][-1] == 5
+    rows = saved["queue"]["calls"]["SQLite"]
+    assert rows["submit a job"]["calls"] == 30
+    assert rows["end a job"]["calls"] == 5
 
 
 @pytest.mark.slow

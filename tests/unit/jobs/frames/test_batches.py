@@ -80,6 +80,25 @@ def test_a_batch_is_read_in_ascending_order(source: Path) -> None:
         assert backwards.report.decoded == len(film)
 
 
+@pytest.mark.parametrize(("place", "decoder"), WAYS[:3])
+def test_batches_of_a_closed_film_end_quietly(source: Path, place: str, decoder: str) -> None:
+    """As single frames do, with or without an event loop, even in the middle of a batch."""
+
+    async def read() -> None:
+        async with stream(source, place=place, decoder=decoder) as film:
+            batches = aiter(film.batches(4, SMALL))
+            assert (await anext(batches)).indices == (0, 1, 2, 3)
+            await film.aclose()
+            assert [each async for each in batches] == []
+
+    with stream(source, place=place, decoder=decoder) as film:
+        batches = iter(film.batches(4, SMALL))
+        assert next(batches).indices == (0, 1, 2, 3)
+        film.__exit__()
+        assert list(batches) == []
+    asyncio.run(read())
+
+
 def test_a_batch_of_no_frames_is_refused(source: Path) -> None:
     """Before anything is read."""
     with stream(source) as film, pytest.raises(UsageError, match="at least one frame"):

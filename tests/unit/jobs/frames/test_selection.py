@@ -126,10 +126,11 @@ def test_numbers_beyond_the_film_are_errors_that_name_them(part: PartFrames, ind
 
 
 @pytest.mark.parametrize(
-    ("frames", "threads", "merged"), [(50, 1, 50), (50, 14, MERGED_FRAMES), (5000, 1, MERGED_MOST)]
+    ("frames", "threads", "merged"),
+    [(50, 1, 50), (50, 14, MERGED_FRAMES), (5000, 1, MERGED_MOST), (5000, 14, MERGED_MOST)],
 )
-def test_a_thread_reads_more_groups_at_once_if_there_are_few_threads(frames: int, threads: int, merged: int) -> None:
-    """A clip of two seconds is one read for one thread, and many reads of a film keep many threads busy."""
+def test_a_read_of_short_groups_spans_a_thread_s_share(frames: int, threads: int, merged: int) -> None:
+    """A clip of two seconds is one read for one thread, and two for many; a film's reads have the most frames."""
     assert merged_frames(frames, threads) == merged
 
 
