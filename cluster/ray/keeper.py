@@ -40,7 +40,7 @@ def tell_keeper(word: Word) -> None:
 
 @contextmanager
 def words_heard() -> Iterator[tuple[socket.socket, str]]:
-    """Yield a socket for words, and its path, which only this user can reach. Raises FleetUnavailable: no place for it."""
+    """Yield a socket for words, and its path, which only this user can reach. Raises FleetUnavailable: no place."""
     try:
         is_short = len(os.fsencode(tempfile.gettempdir())) < _BASE_LENGTH_MAX
         base = None if is_short else "/tmp"  # noqa: S108 - a fallback, in which the folder is private

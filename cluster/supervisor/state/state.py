@@ -156,7 +156,7 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, no reservation, no requested node, and no driver that rests until ``uncordon``."""
+        """Whether there is no client, reservation, requested node, or node that a user drains."""
         if len(self.clients) or self.scaling.holds_nodes or any(each.order is Order.DRAIN for each in self.nodes):
             return False
         return not any(book.state in IN_USE for book in self.stations.values())

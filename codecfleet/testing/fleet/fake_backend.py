@@ -12,7 +12,7 @@ from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
 from ...cluster.supervisor.backends import ClusterBackend
-from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start
+from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start, TellNode
 from ...cluster.worker_names import NodeId, WorkerId
 from ...errors import FleetUnavailable
 from .fake_worker import FakeWorker
