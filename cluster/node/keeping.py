@@ -28,6 +28,7 @@ PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
+_NONE_HEARD: Final = Word(0, 0, drains=False)  #: older than any word of a supervisor
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
@@ -47,7 +48,7 @@ class _Kept:
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
     was_told: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
-    heard: Word = Word(0, 0, drains=False)  #: the newest word about the driver
+    heard: Word = _NONE_HEARD  #: the newest word about the driver
 
     def ask_to_end(self) -> None:
         """Drain the node as after a signal; the second call kills the node at once."""
@@ -105,7 +106,8 @@ class _Kept:
     def wait(self, signals: socket.socket, words: socket.socket, watch: SpotWatch) -> int:
         """Handle signals until Ray and the driver have ended; return Ray's exit code.
 
-        The numbers of the signals, and words about the driver, arrive on the sockets. The driver stops as soon as the node drains or Ray ends.
+        The numbers of the signals, and words about the driver, arrive on the sockets. The driver stops as soon as the
+        node drains or Ray ends.
         """
         while True:
             code = self._code()
@@ -126,14 +128,18 @@ class _Kept:
             if words.fileno() in ready:
                 self.hear(next_word(words))
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
-                if number in _ENDS_IT and code is not None:  # Ray has ended, and only the driver is awaited
-                    self.driver.kill()
-                elif number in _ENDS_IT:
-                    self.ask_to_end()
-                elif number == _NOTICE and code is None:
-                    self.take(watch.notice)
-                elif number == _JOINED:
-                    self.driver.joined()
+                self._heed(number, watch, has_ended=code is not None)
+
+    def _heed(self, number: int, watch: SpotWatch, *, has_ended: bool) -> None:
+        """Handle a signal, or what its number stands for; if Ray ``has_ended``, only the driver is awaited."""
+        if number in _ENDS_IT and has_ended:
+            self.driver.kill()
+        elif number in _ENDS_IT:
+            self.ask_to_end()
+        elif number == _NOTICE and not has_ended:
+            self.take(watch.notice)
+        elif number == _JOINED:
+            self.driver.joined()
 
     def _code(self) -> int | None:
         """Return Ray's exit code, or None while Ray runs. In a container's first process, also reap orphans."""
