@@ -76,7 +76,7 @@ class LogAction(Enum):
         WARNING,
         "the cloud's metadata server does not say whether the cloud will end this node's machine",
     )
-    NODE_DRIVING = "node.driving", INFO, "a line that the node's own driver of a queue has printed"
+    NODE_DRIVING = "node.driving", INFO, "a line of, or about, the driver of a queue that the node runs"
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.

@@ -19,7 +19,7 @@ from ...actors.process.running import Prints, Running, how_it_ended, start_comma
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..ray.keeper import DRIVER_RESTS, DRIVER_RUNS, KEEPER
+from ..ray.keeper import KEEPER, Word, next_word, words_heard
 from .own_driver import OwnDriver
 from .spot import Notice
 from .spot_watch import SpotWatch
@@ -28,13 +28,11 @@ PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
+_NONE_HEARD: Final = Word(0, 0, drains=False)  #: older than any word of a supervisor
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_OF_DRIVER: Final[Mapping[int, Callable[[OwnDriver], None]]] = {
-    DRIVER_RESTS: OwnDriver.rest,
-    DRIVER_RUNS: OwnDriver.allow,
-}
 _NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
+_JOINED: Final = 255  #: Stands for a signal's number if the node has joined; signals end at 64
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -50,6 +48,7 @@ class _Kept:
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
     was_told: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
+    heard: Word = _NONE_HEARD  #: the newest word about the driver
 
     def ask_to_end(self) -> None:
         """Drain the node as after a signal; the second call kills the node at once."""
@@ -88,6 +87,15 @@ class _Kept:
         self.process.kill_group()
         self.driver.kill()
 
+    def hear(self, word: Word) -> None:
+        """Make the driver rest or run, unless a newer word has arrived before."""
+        if word[:2] > self.heard[:2]:
+            self.heard = word
+            if word.drains:
+                self.driver.rest()
+            else:
+                self.driver.allow()
+
     def read(self, on_start: Callable[[], object]) -> None:
         for line in self.process.end.makefile("rb"):
             if _STARTED in line:
@@ -95,10 +103,11 @@ class _Kept:
             elif text := line.decode(errors="replace").strip():
                 self.said.append(text)
 
-    def wait(self, signals: socket.socket, watch: SpotWatch) -> int:
+    def wait(self, signals: socket.socket, words: socket.socket, watch: SpotWatch) -> int:
         """Handle signals until Ray and the driver have ended; return Ray's exit code.
 
-        The numbers of the signals arrive on the socket. The driver stops as soon as the node drains or Ray ends.
+        The numbers of the signals, and words about the driver, arrive on the sockets. The driver stops as soon as the
+        node drains or Ray ends.
         """
         while True:
             code = self._code()
@@ -107,19 +116,30 @@ class _Kept:
             times_s = [self.driver.tend(), self.until_s]
             if code is not None and not self.driver.deaths:
                 return code
-            awaited = [signals.fileno(), *self.driver.deaths, *([self.process.death] if code is None else [])]
+            awaited = [
+                signals.fileno(),
+                words.fileno(),
+                *self.driver.deaths,
+                *([self.process.death] if code is None else []),
+            ]
             ready = select.select(awaited, [], [], _left_s(times_s))[0]
             if self.until_s is not None and time.monotonic() >= self.until_s:
                 self.kill()
+            if words.fileno() in ready:
+                self.hear(next_word(words))
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
-                if number in _ENDS_IT and code is not None:  # Ray has ended, and only the driver is awaited
-                    self.driver.kill()
-                elif number in _ENDS_IT:
-                    self.ask_to_end()
-                elif number == _NOTICE and code is None:
-                    self.take(watch.notice)
-                elif number in _OF_DRIVER:
-                    _OF_DRIVER[number](self.driver)
+                self._heed(number, watch, has_ended=code is not None)
+
+    def _heed(self, number: int, watch: SpotWatch, *, has_ended: bool) -> None:
+        """Handle a signal, or what its number stands for; if Ray ``has_ended``, only the driver is awaited."""
+        if number in _ENDS_IT and has_ended:
+            self.driver.kill()
+        elif number in _ENDS_IT:
+            self.ask_to_end()
+        elif number == _NOTICE and not has_ended:
+            self.take(watch.notice)
+        elif number == _JOINED:
+            self.driver.joined()
 
     def _code(self) -> int | None:
         """Return Ray's exit code, or None while Ray runs. In a container's first process, also reap orphans."""
@@ -159,18 +179,17 @@ def keep(
     def joined() -> None:
         is_up.set()
         on_start()
-        driver.allow()
         with suppress(OSError):  # the node has just ended
-            wake.send(bytes([_NOTICE]))
+            wake.send(bytes([_JOINED, _NOTICE]))
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process, orders = _start(arguments, {**around, **variables, KEEPER: str(os.getpid())})
-    kept = _Kept(process, orders, notice_s, driver)
-    reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
-    with _signals() as (signals, wake):
+    with words_heard() as (words, path), _signals() as (signals, wake):
+        process, orders = _start(arguments, {**around, **variables, KEEPER: path})
+        kept = _Kept(process, orders, notice_s, driver)
+        reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
         reader.start()
         watch.start(lambda: wake.send(bytes([_NOTICE])))
-        code = kept.wait(signals, watch)
+        code = kept.wait(signals, words, watch)
         watch.close()
     kept.kill()
     os.close(orders)
@@ -217,7 +236,7 @@ def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
     """
     # An ignored signal, such as SIGHUP under nohup, stays ignored.
     handled: list[int] = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
-    handled += [*_OF_DRIVER, signal.SIGCHLD]
+    handled += [signal.SIGCHLD]
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.settimeout(0)

@@ -33,15 +33,15 @@ class _Wish(Enum):
 
     NOT_YET = "not yet"
     RUNS = "runs"
-    RESTS = "rests"  #: until ``allow`` is called again
+    RESTS = "rests"  #: until ``allow`` is called
     ENDS = "ends"
 
 
 class OwnDriver:
-    """Runs a driver from ``allow`` to ``rest`` or ``stop``, and starts it again when it ends.
+    """Runs a driver from ``joined`` to ``stop`` except between ``rest`` and ``allow``; when it ends, starts it again.
 
-    Without a ``command`` it does nothing. One thread calls every method except ``allow``, and the driver ends with that
-    thread. ``tell`` is called with each line that the driver prints.
+    Without a ``command`` it does nothing. One thread calls every method, and the driver ends with that thread. ``tell``
+    is called with each line that the driver prints.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], object]) -> None:
@@ -61,15 +61,20 @@ class OwnDriver:
         """The descriptor that becomes readable when the driver dies, in a list; empty if no driver runs."""
         return [] if self._process is None else [self._process.death]
 
+    def joined(self) -> None:
+        """Make the next ``tend`` start the driver, because its node has joined; a driver that rests goes on resting."""
+        if self._wish is _Wish.NOT_YET:
+            self._wish = _Wish.RUNS
+
     def allow(self) -> None:
-        """Make the next ``tend`` start the driver."""
-        if self._wish is not _Wish.ENDS:
+        """Make the next ``tend`` start the driver if it rests. Idempotent."""
+        if self._wish is _Wish.RESTS:
             self._wish, self._due_s = _Wish.RUNS, time.monotonic()
 
     def tend(self) -> float | None:
         """Start a driver that is due, or kill one that is late; return when to call this again, on the monotonic clock.
 
-        None means that no call is due before the driver ends or ``allow`` is called.
+        None means that no call is due before the driver ends or another method is called.
         """
         now_s = time.monotonic()
         if self._process is not None and (code := self._process.code()) is not None:
@@ -84,8 +89,8 @@ class OwnDriver:
         return self._killed_s
 
     def rest(self) -> None:
-        """Ask the driver to hand back its jobs and end; ``allow`` starts it again. Idempotent."""
-        if self._wish is _Wish.RUNS:
+        """Ask the driver to hand back its jobs and end; only ``allow`` starts it again. Idempotent."""
+        if self._wish in {_Wish.NOT_YET, _Wish.RUNS}:
             self._tell("the node drains, so the driver rests until `codecfleet uncordon`")
             self._end(_Wish.RESTS)
 

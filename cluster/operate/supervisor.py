@@ -1,6 +1,7 @@
 """Calls the connected cluster's supervisor for ``codecfleet status``, ``drain`` and similar commands."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -9,8 +10,9 @@ from ..placement.model.demand import Demand
 from ..ray.public.actors import Actor, NoSuchActor, named_actor
 from ..ray.ray_environment import named_cluster
 from ..ray.ray_failures import is_of_ray
-from ..supervisor.runner.actor import SUPERVISOR, refuse_others
+from ..supervisor.runner.actor import SUPERVISOR, ActorClient, refuse_others
 from ..supervisor.state.events import Order
+from ..supervisor.state.settings import policy_from, settings_from
 from ..supervisor.status.history import History
 from ..supervisor.status.status import NodeStatus, Status
 from ..worker_names import StationId
@@ -18,6 +20,7 @@ from ..worker_names import StationId
 T = TypeVar("T")
 
 ANSWER_S = 10.0
+START_S = 60.0
 _NODES_NAMED = 8
 _ID_SHOWN = 8  #: How many digits of a node's id ``status`` shows
 
@@ -87,7 +90,8 @@ async def read_history(stations: tuple[StationId, ...]) -> History | None:
 async def order_node(order: Order, node: str) -> None:
     """Cordon, drain or uncordon a node, given by host name or the beginning of its Ray id.
 
-    Raises UsageError: no supervisor runs, or the name fits no node, or several.
+    This starts a supervisor if there is none, because a driver of a queue may run on the node. Raises UsageError: the
+    name fits no node, or several.
     """
 
     async def ask(actor: Actor) -> Status | str:
@@ -96,8 +100,9 @@ async def order_node(order: Order, node: str) -> None:
 
     known = await ask_supervisor(ask)
     if known is None:
-        message = "no supervisor runs on this cluster, so codecfleet runs nothing on its nodes"
-        raise UsageError(message, "To keep all Ray work off a node, use `ray drain-node`.")
+        starting = ActorClient(settings_from(os.environ), policy_from(os.environ)).open()
+        await in_time(starting, "the new supervisor", "Check `ray status`.", START_S)
+        known = await ask_supervisor(ask)
     if isinstance(known, Status):
         raise unknown_node(node, order, known)
 

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from codecfleet.cluster.node.registry import kept_nodes, registered
-from codecfleet.cluster.ray.keeper import DRIVER_RESTS, DRIVER_RUNS
+from codecfleet.cluster.ray.keeper import KEEPER as ITS_SOCKET
+from codecfleet.cluster.ray.keeper import Word, tell_keeper
 from tests.metadata_server import FakeMetadata, metadata_server
 
 KEEPER = """
@@ -232,19 +233,45 @@ def test_a_driver_that_does_not_end_is_killed(ray: str, hand_back_s: float, numb
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_driver_rests_while_its_node_drains() -> None:
-    """It hands back its jobs, starts again when the node is uncordoned, and not while the node ends."""
-    with keeper(OBEDIENT, driver=DRIVER) as process:
+RESTS = "the node drains, so the driver rests until `codecfleet uncordon`"
+
+
+def test_a_driver_rests_while_its_node_drains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hands back its jobs, and starts again when the node is uncordoned; a late word changes nothing."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    with keeper(f"echo ${ITS_SOCKET} > {told}; {OBEDIENT}", driver=DRIVER) as process:
+        path = Path(told.read_text().strip())
+        monkeypatch.setenv(ITS_SOCKET, str(path))
         assert [read(process), read(process)] == ["up", "drives"]
-        process.send_signal(DRIVER_RESTS)
-        assert [read(process), read(process)] == [
-            "the node drains, so the driver rests until `codecfleet uncordon`",
-            "handed back",
-        ]
-        process.send_signal(DRIVER_RUNS)
+        tell_keeper(Word(1, 8, drains=True))
+        assert [read(process), read(process)] == [RESTS, "handed back"]
+        tell_keeper(Word(2, 2, drains=False))
+        assert read(process) == "drives"
+        tell_keeper(Word(1, 9, drains=True))
+        tell_keeper(Word(2, 1, drains=True))
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "handed back\ndown\n")
+    assert not path.parent.exists()
+
+
+def test_a_word_before_the_node_is_up_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that drains when it joins runs no driver until it is uncordoned."""
+    told, go = tmp_path / "told", tmp_path / "go"
+    os.mkfifo(told)
+    os.mkfifo(go)
+    with keeper(f"echo ${ITS_SOCKET} > {told}; read line < {go}; {OBEDIENT}", driver=DRIVER) as process:
+        monkeypatch.setenv(ITS_SOCKET, told.read_text().strip())
+        tell_keeper(Word(1, 1, drains=False))
+        tell_keeper(Word(1, 2, drains=True))
+        assert read(process) == RESTS
+        go.write_text("\n")
+        come_up(process)
+        tell_keeper(Word(1, 3, drains=True))
+        tell_keeper(Word(1, 4, drains=False))
         assert read(process) == "drives"
         process.send_signal(signal.SIGTERM)
-        process.send_signal(DRIVER_RUNS)
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "handed back\ndown\n")
 

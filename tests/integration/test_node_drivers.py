@@ -83,7 +83,7 @@ async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path
         outputs, report = [tmp_path / "o.mp4", tmp_path / "again.mp4"], tmp_path / "report.json"
         async with Queue(found.queue) as queue:
             job = await queue.submit(arguments(film, outputs[0], report, "7", "1280x720"))
-            drained = found.runs(await claimed(queue, outputs[0], least=1))
+            drained = found.runs(await claimed(queue, outputs[0], least=1))[0]
             await ordered(found, "drain", nodes[drained])
             ended = await asyncio.wait_for(queue.wait(job.job_id), 400)
             said = found.log(drained).read_text()
@@ -93,7 +93,7 @@ async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path
             assert f"driver: job {job.job_id}: queued\n" in said
 
             await queue.submit(arguments(film, outputs[1], report))
-            assert found.runs(await claimed(queue, outputs[1], least=1)) in set(NODES) - {drained}
+            assert found.runs(await claimed(queue, outputs[1], least=1))[0] in set(NODES) - {drained}
             await ordered(found, "uncordon", nodes[drained])
             await until(lambda: found.log(drained).read_text().count("jobs at once") == 2, 60)
 

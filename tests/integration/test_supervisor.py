@@ -1,5 +1,6 @@
 """A cluster's supervisor: fair shares, its own death, drained and dead nodes, released reservations."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -40,6 +41,15 @@ def ready(status: dict[str, Any]) -> dict[str, int]:
 def shares(status: dict[str, Any]) -> list[int]:
     """Return the number of slots that each job may use."""
     return sorted(job["granted_slots"] for job in status["jobs"])
+
+
+def test_an_order_needs_no_job(cluster: RayCluster) -> None:
+    """It starts a supervisor, because the driver of a queue may run on the node."""
+    node = json.loads(cluster.run("node", "list", "--json").stdout)["nodes"][0]["ray"]["id"]
+    for order, state in (("drain", "draining"), ("uncordon", "open")):
+        ordered = cluster.run(order, node)
+        assert ordered.returncode == 0, ordered.stderr
+        assert {each["node"]: each["state"] for each in cluster.status()["nodes"]}[node] == state
 
 
 def given_back(cluster: RayCluster) -> bool:

@@ -16,7 +16,7 @@ from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
 from ...worker.worker import Worker
 from ...worker_names import NodeId, WorkerId
-from ..state.events import Reserve, Resize, Start
+from ..state.events import Reserve, Resize, Start, TellNode
 from ..state.messages import FoundWorker, RayNode
 
 HERE: Final = NodeId("here")  # the id of the only node, if no other program uses the machine
@@ -129,8 +129,8 @@ class ClusterBackend(ABC):
         Raises FleetUnavailable: the autoscaler cannot provide the nodes, or does not try.
         """
 
-    async def tell_node(self, node: NodeId, *, drains: bool) -> None:
-        """Make the driver of a queue that a node's program keeps rest, or run again. Idempotent."""
+    async def tell_node(self, order: TellNode) -> None:
+        """Make the driver of a queue that a node's program keeps rest or run; orders may overtake each other."""
 
     async def keep(self, key: str, value: bytes) -> None:
         """Store a value under a key, for the next supervisor."""

@@ -12,7 +12,7 @@ from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...placement.model.inventory import Node
-from ...ray.keeper import tell_keeper
+from ...ray.keeper import Word, tell_keeper
 from ...ray.private.key_values import claim_in_cluster, keep_in_cluster, kept_in_cluster, keys_in_cluster
 from ...ray.private.nodes import draining_nodes, free_resources_by_node
 from ...ray.private_ray import NAMESPACE
@@ -23,7 +23,7 @@ from ...ray.ray_words import first_line
 from ...survey.ray_probe import probe_ray_node
 from ...worker.actor_worker import ActorWorker
 from ...worker_names import WORKER_PREFIX, NodeId, StationId, WorkerId
-from ..state.events import Order, Reserve, Resize, Start
+from ..state.events import Order, Reserve, Resize, Start, TellNode
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
 from ..state.terms import TERMS_KEY, next_term
@@ -144,8 +144,8 @@ class RayBackend(RayCalls):
     async def resize(self, order: Resize) -> None:
         await asyncio.to_thread(self._autoscaler.resize, order)
 
-    async def tell_node(self, node: NodeId, *, drains: bool) -> None:
-        await run_on_node(node, tell_keeper, drains)
+    async def tell_node(self, order: TellNode) -> None:
+        await run_on_node(order.node, tell_keeper, Word(self._term, order.event, order.drains))
 
     async def keep(self, key: str, value: bytes) -> None:
         await asyncio.to_thread(keep_in_cluster, key, value)

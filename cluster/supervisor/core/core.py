@@ -23,7 +23,7 @@ from .answering import answers, due
 from .client_events import departed, drop_orphans, expire_clients, renewed
 from .granting import note_stranded
 from .health import encoding, health_seen, health_unseen, retry_caps
-from .node_events import asked, hand_back, nodes_seen, probe_failed, probed
+from .node_events import asked, hand_back, nodes_seen, probe_failed, probed, tell_nodes, untold
 from .placing import place_if_due
 from .quarantining import begin_trials, end_waits, keep_again, recalled
 from .reconcile import reconcile
@@ -33,7 +33,7 @@ OVERSLEPT_S = 2.0
 """If two ticks are further apart, this process was suspended, and clients' silence does not count."""
 _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
-    *(events.HealthSeen, events.HealthUnseen, events.Resized),
+    *(events.HealthSeen, events.HealthUnseen, events.Resized, events.Untold),
 )
 """Frequent events that rarely change anything: their handlers may set ``is_dirty``. All other events set it."""
 
@@ -76,6 +76,7 @@ def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[
         *keep_again(state, now_s),
         *hand_back(state, now_s),
         *end_waits(state, now_s),
+        *tell_nodes(state, now_s),
     ]
     for node in state.nodes:
         state.is_dirty |= node.reopen(now_s)
@@ -125,6 +126,7 @@ _HANDLERS: Final[Mapping[type[SupervisorEvent], Callable[..., list[Effect]]]] = 
     events.NodesSeen: nodes_seen,
     events.Probed: probed,
     events.ProbeFailed: probe_failed,
+    events.Untold: untold,
     events.Asked: asked,
     events.Reserved: reserved,
     events.NotReserved: not_reserved,

@@ -1,5 +1,7 @@
 """Handles nodes that join, leave, are probed, or get a user's order."""
 
+from collections.abc import Iterator
+
 from ...logs.actions import LogAction
 from ...placement.model.policy import with_policy
 from ..state import events
@@ -12,6 +14,9 @@ from .quarantining import end_rests, miss_trials, release_stations, take_trials
 
 HAND_BACK_S = 3.0
 """How long before a node's end its workers are ended. Clients are notified within a second."""
+
+
+TELL_AGAIN_S = 10.0
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
@@ -100,6 +105,24 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
     return effects + release_stations(state, event.node, now_s, has_report=False)
 
 
+def tell_nodes(state: SupervisorState, now_s: float) -> Iterator[Effect]:
+    """Tell each node whether its driver must rest, if this supervisor has not told it that yet."""
+    for book in state.nodes:
+        if book.told is not book.rests and now_s >= book.tell_at_s:
+            book.told = book.rests
+            yield TellNode(book.ray.node, book.rests)
+
+
+def untold(state: SupervisorState, event: events.Untold, now_s: float) -> list[Effect]:
+    """Have a node told again soon."""
+    book = state.nodes.get(event.node)
+    if book is None:
+        return []
+    book.told, book.tell_at_s = None, now_s + TELL_AGAIN_S
+    line = f"node {state.nodes.title(event.node)} could not be told whether its driver may run: {event.reason}"
+    return [Note(LogAction.NODE_ORDERED, line, book.ids, is_shown=False)]
+
+
 def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Effect]:
     """Apply a user's order to cordon, drain or uncordon a node."""
     book = state.nodes.find(event.node)
@@ -111,8 +134,6 @@ def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Eff
     if event.order is Order.UNCORDON and not event.is_recalled:
         effects += end_rests(state, book, now_s)
         effects += [book.probe_again(now_s)] if forget_xids(book) or effects else []
-    if event.order is not Order.CORDON:  # a cordon leaves running jobs alone
-        effects.append(TellNode(book.ray.node, event.order is Order.DRAIN))
     if not event.is_recalled:
         effects.append(
             Remember({each.ray.node: each.order for each in state.nodes if each.order is not Order.UNCORDON})

@@ -8,7 +8,6 @@ from typing import Final
 
 from ....errors import CodecfleetError
 from ...logs.actions import LogAction
-from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend, NoAnswer, in_time
@@ -121,10 +120,9 @@ class WorkerOrders:
     async def tell_node(self, effect: TellNode) -> None:
         """Tell a node's program whether its driver must rest."""
         try:
-            await in_time(self.backend.tell_node(effect.node, drains=effect.drains), TELL_LIMIT_S)
+            await in_time(self.backend.tell_node(effect), TELL_LIMIT_S)
         except NoAnswer as reason:
-            line = f"this order did not reach the node, so repeat it if a driver of a queue runs there: {reason}"
-            log(LogAction.NODE_ORDERED, line, LogIds(node=effect.node))
+            self.feed(events.Untold(effect.node, str(reason)))
 
 
 @dataclass(slots=True)

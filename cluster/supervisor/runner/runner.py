@@ -8,7 +8,6 @@ import itertools
 import math
 import os
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -102,7 +101,6 @@ class SupervisorRunner(SupervisorClient):
         folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None
         self._keeping = asyncio.Lock()
-        self._telling = defaultdict[NodeId, asyncio.Lock](asyncio.Lock)
         self._tally = MetricTally(core.state, clock())
         self._metering = Metering(take_samples)
         self._history = WorkHistory(core.state.nodes.title)
@@ -337,7 +335,7 @@ class SupervisorRunner(SupervisorClient):
             case events.Abandon():
                 self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
             case events.TellNode(node):
-                self._tasks.spawn(f"word to {node}", self._tell(effect))
+                self._tasks.spawn(f"word to {node}", self._if_leading(self._orders.tell_node, effect))
             case _:
                 raise AssertionError(effect)
 
@@ -345,10 +343,6 @@ class SupervisorRunner(SupervisorClient):
         """Give an order, unless another supervisor has replaced this one."""
         if await self.leading.leads():
             await give(order)
-
-    async def _tell(self, effect: events.TellNode) -> None:
-        async with self._telling[effect.node]:  # an older order must not overtake a newer one
-            await self._if_leading(self._orders.tell_node, effect)
 
     def _fail(self, task: str, error: BaseException) -> None:
         """End the supervisor after the first failure of a task; another supervisor takes over."""

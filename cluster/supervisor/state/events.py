@@ -76,6 +76,14 @@ class ProbeFailed(SupervisorEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class Untold(SupervisorEvent):
+    """A ``TellNode`` did not reach the node's program, as far as is known."""
+
+    node: NodeId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved(_WorkerEvent):
     """Ray reserved the station's bundle."""
 
@@ -264,7 +272,7 @@ class Resize(Effect):
 
 @dataclass(frozen=True, slots=True)
 class TellNode(Effect):
-    """Tell a node's program whether its driver of a queue must rest, because a user drains the node."""
+    """Tell a node's program whether its driver of a queue must rest; ``Untold`` follows if this fails."""
 
     node: NodeId
     drains: bool

@@ -1,5 +1,6 @@
 """A cluster's live nodes: devices of each node, and whether the node takes work."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,8 @@ class NodeBook:
     surplus: str = ""  # why the autoscaler keeps new work off the node; "" if it does not
     ending: str = ""  # why the autoscaler ends the node; "" if it does not
     order: Order = Order.UNCORDON
+    told: bool | None = None  # whether the node's driver was told to rest; None if this supervisor has told it nothing
+    tell_at_s: float = -math.inf  # when the driver may be told again
     probing_since_s: float | None = None
     has_answered: bool = False  # whether a probe of the node has ended, successfully or not
     # The conditions of GPUs after the last polls, by device.
@@ -169,6 +172,11 @@ class NodeBook:
             return DeviceState.DRAINING
         is_surplus = self.surplus and self.order is Order.UNCORDON
         return DeviceState.CORDONED if is_surplus else ORDERED_STATES[self.order]
+
+    @property
+    def rests(self) -> bool:
+        """Whether the node's driver of a queue must rest."""
+        return bool(self.ending) or self.order is Order.DRAIN
 
     @property
     def gpus(self) -> tuple[Device, ...]:

@@ -20,7 +20,7 @@ from ...placement.model.policy import Policy
 from ...placement.rates import start_rates
 from ...worker_names import NodeId, StationId, WorkerId
 from .clients import Clients
-from .events import Note, Resize
+from .events import Note, Order, Resize
 from .nodes import NodeBook, Nodes
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
@@ -156,8 +156,8 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, no reservation, and no requested node."""
-        if len(self.clients) or self.scaling.holds_nodes:
+        """Whether there is no client, reservation, requested node, or node that a user drains."""
+        if len(self.clients) or self.scaling.holds_nodes or any(each.order is Order.DRAIN for each in self.nodes):
             return False
         return not any(book.state in IN_USE for book in self.stations.values())
 

@@ -12,7 +12,7 @@ from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
 from ...cluster.supervisor.backends import ClusterBackend
-from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start
+from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start, TellNode
 from ...cluster.worker_names import NodeId, WorkerId
 from ...errors import FleetUnavailable
 from .fake_worker import FakeWorker
@@ -55,6 +55,7 @@ class FakeClusterBackend(ClusterBackend):
         self.offers: dict[str, int] | None = None
         self.resized: list[Resize] = []
         self.told: list[tuple[NodeId, bool]] = []  # what nodes were told: whether they drain
+        self.tell_error: Exception | None = None
         self.may_probe = asyncio.Event()  # cleared to block probes
         self.may_probe.set()
 
@@ -191,8 +192,12 @@ class FakeClusterBackend(ClusterBackend):
         cores, gpus = (int(group.resources.get(kind, 0)) for kind in ("CPU", "GPU"))
         return RayNode(node=name, name=name, cores=cores, free_cores=cores, gpus=gpus, labels=dict(group.labels))
 
-    async def tell_node(self, node: NodeId, *, drains: bool) -> None:
-        self.told.append((node, drains))
+    async def tell_node(self, order: TellNode) -> None:
+        """Record the order, or raise ``tell_error`` once."""
+        error, self.tell_error = self.tell_error, None
+        if error is not None:
+            raise error
+        self.told.append((order.node, order.drains))
 
     async def keep(self, key: str, value: bytes) -> None:
         if self.keep_error is not None:

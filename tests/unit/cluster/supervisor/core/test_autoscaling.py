@@ -17,6 +17,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Probed,
     Resize,
     Resized,
+    TellNode,
 )
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -46,10 +47,11 @@ def _worker(name: str) -> RayNode:
 
 
 class Growing(World):
-    """A world whose cluster has an autoscaler; ``orders`` are the orders to Ray."""
+    """A world whose cluster has an autoscaler; ``orders`` are the orders to Ray, ``told`` those to nodes."""
 
     def __init__(self, *nodes: RayNode, groups: tuple[Group, ...] = ()) -> None:
         self.orders: list[Resize] = []
+        self.told: list[TellNode] = []
         groups = groups or (_group("cpu", node("cpu", cores=4)),)
         autoscale = AutoscaleConfig(groups=groups, idle_s=60.0, turn_s=60.0)
         super().__init__(*nodes, settings=SupervisorSettings(idle_release_s=30, autoscale=autoscale))
@@ -58,6 +60,8 @@ class Growing(World):
         """Record an order; carry out any other effect."""
         if isinstance(effect, Resize):
             self.orders.append(effect)
+        if isinstance(effect, TellNode):
+            self.told.append(effect)
         super().carry_out(effect)
 
     def look(self, *nodes: RayNode, seconds: float = 1.0) -> Resize:
@@ -120,13 +124,15 @@ def test_a_node_on_which_a_program_runs_does_not_end() -> None:
 
 
 def test_a_program_that_comes_late_keeps_its_node() -> None:
-    """A node is not ended while a program that started after the decision runs on it."""
+    """A node is not ended while a program that started after the decision runs on it; its driver is told to rest."""
     world, nodes = Growing(HEAD), (_worker("w0"),)
     world.report("c", wants("job", 1))
     world.look(HEAD, *nodes, seconds=2)
     world.feed(Departed("c"))
     while not world.core.state.nodes[nodes[0].node].ending:
         world.look(HEAD, *nodes)
+    world.look(HEAD, *nodes)
+    assert [each.drains for each in world.told if each.node == nodes[0].node] == [False, True]
     for _ in range(20):
         world.report("d", node=nodes[0].node)
         order = world.look(HEAD, *nodes)

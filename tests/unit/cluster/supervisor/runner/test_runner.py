@@ -15,6 +15,7 @@ from codecfleet.cluster.logs.writing import logged_to
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.core.node_events import TELL_AGAIN_S
 from codecfleet.cluster.supervisor.runner.recording import Decided, decide
 from codecfleet.cluster.supervisor.runner.runner import (
     HEARTBEAT_S,
@@ -117,17 +118,25 @@ async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock:
     assert len(runner._core.state.clients) == 0
 
 
-async def test_nodes_are_told_whether_they_drain(make_runner: MakeRunner) -> None:
-    """A cordon leaves a node's driver alone; the next supervisor repeats a drain."""
+async def test_nodes_are_told_whether_they_drain(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Each supervisor tells each node once, and again if that failed; a cordon leaves a node's driver alone."""
     backend = two_nodes()
     runner = await make_runner(backend)
-    for order in (Order.DRAIN, Order.CORDON, Order.UNCORDON, Order.DRAIN):
+    await clock.advance(TICK_S)
+    assert backend.told == [("a", False), ("b", False)]
+    backend.tell_error = OSError("the node does not answer")
+    for order in (Order.CORDON, Order.DRAIN):
         runner.ask(order, "a")
-        await all_quiet()
-    assert backend.told == [("a", True), ("a", False), ("a", True)]
+        await clock.advance(TICK_S)
+    assert len(backend.told) == 2
+    await clock.advance(TELL_AGAIN_S + TICK_S)
+    assert backend.told[2:] == [("a", True)]
+    await clock.advance(SETTINGS.retire_s)
+    assert runner.idle_s == 0, "a driver that rests needs a supervisor to run again"
+    await runner.close()
     await make_runner(backend)
-    await all_quiet()
-    assert backend.told[3:] == [("a", True)]
+    await clock.advance(TICK_S)
+    assert backend.told[3:] == [("a", True), ("b", False)]
 
 
 async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner: MakeRunner, clock: FakeClock) -> None:
