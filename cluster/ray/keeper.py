@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from ...errors import FleetUnavailable
 
-KEEPER: Final = (
-    "CODECFLEET_KEEPER"  #: The variable with the path of the program's socket, which Ray's processes inherit
-)
+KEEPER: Final = "CODECFLEET_KEEPER"
+"""The variable with the path of the program's socket, which Ray's processes inherit."""
 SEND_LIMIT_S: Final = 10.0
 _WORD: Final = struct.Struct("!QQ?")
 _BASE_LENGTH_MAX: Final = 80  #: The path of a Unix socket has at most 107 bytes, and this module adds up to 25
