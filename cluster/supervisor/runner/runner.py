@@ -95,7 +95,8 @@ class SupervisorRunner(SupervisorClient):
         self._on_failure = on_failure
         self.failure, self._is_open = "", False
         self._tasks = Background(self._fail)
-        self._ticking: asyncio.TimerHandle | None = None
+        self._ticking: asyncio.Handle | None = None
+        self._tick_at_s = 0.0  # the loop's time of the planned tick
         self._pass_s, self._took_s = 0.0, math.inf  # seconds of the shorter of the last two placements, and of the last
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = os.environ.get(EVENTS, "")
@@ -202,8 +203,10 @@ class SupervisorRunner(SupervisorClient):
 
     def _tick_in(self, wait_s: float) -> None:
         loop, planned = asyncio.get_running_loop(), self._ticking
-        if planned is None or loop.time() + wait_s < planned.when():
-            self._ticking = loop.call_later(wait_s, self._tick)
+        at_s = loop.time() + wait_s
+        if planned is None or at_s < self._tick_at_s:
+            # The handle may not know its time: Ray uses uvloop where it is installed, which calls soon without a wait.
+            self._ticking, self._tick_at_s = loop.call_later(wait_s, self._tick), at_s
             if planned is not None:
                 planned.cancel()
 

@@ -152,6 +152,25 @@ async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner:
     assert planned.cancelled()
 
 
+async def test_a_planned_placement_need_not_know_its_time(
+    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray uses uvloop where it is installed: its ``call_later`` without a delay returns a handle without ``when()``."""
+    loop = asyncio.get_running_loop()
+    later = loop.call_later
+
+    def as_uvloop(delay: float, callback: Any, *arguments: Any) -> asyncio.Handle:
+        return later(delay, callback, *arguments) if delay > 0 else loop.call_soon(callback, *arguments)
+
+    monkeypatch.setattr(loop, "call_later", as_uvloop)
+    _, runner, _ = await at_work(make_runner)
+    for node in "aba":
+        runner.ask(Order.UNCORDON, node)
+        assert type(runner._ticking) is asyncio.Handle
+    grants = await runner.renew(report(1, 1, client="two"), 60)
+    assert grants.slots.keys() == {"j"}
+
+
 async def test_one_slow_placement_does_not_delay_the_next(
     make_runner: MakeRunner, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
