@@ -79,7 +79,7 @@ def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> lis
 
     No node counts as idle while Ray refuses orders, or while a client, such as a job of the node's driver, runs on it.
     """
-    seen, driven = [], {client.node for client in state.clients}
+    seen, driven = [], state.clients.nodes
     here = stations_by_node(state.stations)
     for book in state.nodes:
         group, node = config.group_of(book.ray.labels), book.ray.node
@@ -110,8 +110,7 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
     """Return the order for Ray. Nodes that still exist but take no work are added, because Ray counts them."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
-    used |= {client.node for client in state.clients if client.node is not None}
-    ended = {book.ray.node for book in leaving if book.ending} - used
+    ended = {book.ray.node for book in leaving if book.ending} - used - state.clients.nodes
     staying = [config.group_of(book.ray.labels) for book in leaving if book.ray.node not in ended]
     wanted = (
         WantedNodes(

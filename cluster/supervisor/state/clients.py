@@ -91,6 +91,11 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
+    @property
+    def nodes(self) -> set[NodeId]:
+        """The nodes on which clients run, as far as they are known."""
+        return {client.node for client in self if client.node is not None}
+
     def __iter__(self) -> Iterator[ClientBook]:
         return iter(self._clients.values())
 
