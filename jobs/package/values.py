@@ -1,0 +1,98 @@
+"""A package as values: its tracks, their segments, and where the bytes of each are."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+
+
+class TrackKind(StrEnum):
+    """The kind of a track."""
+
+    VIDEO = "video"
+    AUDIO = "audio"
+    TEXT = "text"
+
+
+class Layout(StrEnum):
+    """How a track's bytes are laid out."""
+
+    RANGES = "ranges"  #: One file for each track; playlists name byte ranges of it
+    FILES = "files"  #: One file for each segment, and one for the header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenTrack:
+    """One track of a proven file, which the package holds unchanged."""
+
+    name: str  #: Unique in the package; the tracks' files are named after it
+    path: Path  #: The proven file (mp4)
+    stream: int  #: The track's number in that file
+    kind: TrackKind
+    language: str | None = None  #: BCP 47; None if unknown
+    title: str = ""
+    is_default: bool = False
+    is_forced: bool = False  #: Subtitles to show even if the viewer wants none
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedSegment:
+    """One segment of a track. Times are ticks of the track; positions are relative to the track's bytes."""
+
+    start_ticks: int  #: The time of its first picture or sample
+    duration_ticks: int
+    offset_bytes: int  #: From the begin of the track's bytes, its header included
+    size_bytes: int
+    keyframe_bytes: int = 0  #: How many of its first bytes suffice to show its first picture; 0 for sound and text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackagedTrack:
+    """One track of a package, as playlists describe it."""
+
+    given: GivenTrack
+    codec: str  #: By RFC 6381, such as ``avc1.640028``
+    supplemental_codec: str = ""  #: A second codec string for players that know it, such as ``dvh1.08.07/db4h``
+    time_base: Fraction  #: Seconds of a tick
+    segments: tuple[PackagedSegment, ...]
+    header_bytes: int = 0  #: The size of the header (``ftyp`` and ``moov``), with which the track's bytes begin
+    index_bytes: int = 0  #: The size of the segment index (``sidx``) right after the header; 0 without one
+    width: int = 0  #: In pixels, as a player shows the picture
+    height: int = 0
+    frame_rate: Fraction | None = None  #: The average rate; None for sound and text
+    video_range: str = ""  #: ``SDR``, ``HLG`` or ``PQ``; "" for sound and text
+    channels: int = 0
+    sample_rate_hz: int = 0
+
+    @property
+    def duration_s(self) -> Fraction:
+        """The duration of all segments together."""
+        return sum(each.duration_ticks for each in self.segments) * self.time_base
+
+    @property
+    def mean_bps(self) -> int:
+        """The average bitrate of the segments."""
+        return _rate_bps(sum(each.size_bytes for each in self.segments), self.duration_s)
+
+    @property
+    def peak_bps(self) -> int:
+        """The largest bitrate of a segment."""
+        return max(_rate_bps(each.size_bytes, each.duration_ticks * self.time_base) for each in self.segments)
+
+
+def _rate_bps(size_bytes: int, duration_s: Fraction) -> int:
+    """Return a bitrate, rounded up, so that no player finds more than what is stated."""
+    return -(-size_bytes * 8 * duration_s.denominator // duration_s.numerator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """All tracks of a package. The video tracks show the same pictures at the same times, with the same segments."""
+
+    tracks: tuple[PackagedTrack, ...]
+    layout: Layout
+    segment_s: Fraction  #: The time between segments: each begins with the first keyframe at or after a multiple
+
+    def of(self, kind: TrackKind) -> tuple[PackagedTrack, ...]:
+        """Return the tracks of one kind, in their order."""
+        return tuple(track for track in self.tracks if track.given.kind is kind)
