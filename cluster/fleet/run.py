@@ -106,3 +106,16 @@ class WorkRun(Generic[ResultT]):
         self._give_up = None  # breaks a cycle that would keep the result until a garbage collection
         if not result.cancelled():
             result.exception()  # marks the error as retrieved, because a run need not be awaited
+
+
+class LookedRun(WorkRun[ResultT]):
+    """A run whose progress is looked up when it is read."""
+
+    def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress]) -> None:
+        super().__init__(give_up)
+        self._look = look
+
+    @property
+    def progress(self) -> RunProgress:
+        """The last known progress of the run."""
+        return self._look()

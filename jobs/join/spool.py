@@ -19,8 +19,10 @@ from .plain_files import content_of, remove_any
 JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
+RENDITIONS: Final = "renditions"  #: The folder of a ladder's finished and unfinished renditions
+_WORK: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, RENDITIONS)  #: Prefixes of the names of a job's work
 #: Prefixes of the names of a job's files
-_WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")
+_WRITTEN: Final = (*_WORK, "output.", "package", "replaced", "stills", "tensor")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DIGITS = 16  #: How many digits of a payload's SHA-256 are in its file's name; the whole digest is checked
 
@@ -114,14 +116,13 @@ class Spool:
         segment.path.unlink(missing_ok=True)
 
     def clear(self, *, all_but_work: bool = False) -> None:
-        """Delete the job's files: all, or all but journal and payloads. Other files stay. Raises OSError."""
+        """Delete the job's files: all, or all but its work. Other files stay. Raises OSError."""
         for path in self.folder.iterdir():
-            is_work = path.name == JOURNAL_FILE or path.name.startswith(PAYLOAD_PREFIX)
-            if path.name.startswith(_WRITTEN) and not (all_but_work and is_work):
+            if path.name.startswith(_WRITTEN) and not (all_but_work and path.name.startswith(_WORK)):
                 remove_any(path)
 
     def keep(self) -> None:
-        """Release the folder, but keep the journal and payloads. Never raises."""
+        """Release the folder, but keep the job's work. Never raises."""
         with suppress(OSError):
             self.clear(all_but_work=True)
         self._owner.release()

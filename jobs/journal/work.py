@@ -138,6 +138,12 @@ class WorkPlace:
         self._release()
         return done
 
+    def keep_record(self) -> None:
+        """Release everything, and keep only the journal, which shows a later run that the output is published."""
+        self._store.sweep([])
+        self.spool.keep()
+        self._release()
+
     def remove(self) -> None:
         """Delete everything; never raises."""
         if not self._is_open:

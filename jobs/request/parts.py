@@ -159,7 +159,9 @@ class RateLimit(Part):
         return self
 
 
-class _Keyframes(Part):
+class Keyframes(Part):
+    """Where keyframes are."""
+
     keyframe_interval_s: Annotated[
         Fraction | None,
         Field(
@@ -201,7 +203,7 @@ class EncoderTuning(Part):
 
 
 # The fields of a later base class come first.
-class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
+class VideoOptions(EncoderTuning, Keyframes, RateLimit, CodecAndRate):
     """The options for encoding the video."""
 
 

@@ -17,11 +17,8 @@ def _degrees(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-class _Steps(Part):
-    """The steps, in the order in which they apply (docs/filters.md).
-
-    ``crop`` is (width, height, x, y), and ``pad`` is a size or the display shape.
-    """
+class Framing(Part):
+    """Which part of a picture is shown, and how it is turned. ``crop`` is (width, height, x, y)."""
 
     crop: Annotated[
         tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,
@@ -43,6 +40,11 @@ class _Steps(Part):
         Field(description="Mirror the pictures horizontally (h) or vertically (v), after --rotate."),
         Option("--flip", PICTURE, default="as stored", example='"h"'),
     ] = None
+
+
+class _Steps(Framing):
+    """The steps, in the order in which they apply (docs/filters.md). ``pad`` is a size or the display shape."""
+
     pad: Annotated[
         tuple[Side, Side] | Fraction | None,
         Field(description="Add black borders up to this size or display aspect ratio, after --scale."),
@@ -105,30 +107,13 @@ class _Burn(Part):
         return self
 
 
-class Picture(_Burn, _Overlay, _Steps):
-    """How pictures are processed. ``scale`` is (width, height); a width of None keeps the display shape."""
+class Conversion(Part):
+    """How the pictures are converted, whatever their size."""
 
-    scale: Annotated[
-        tuple[int | None, int] | None,
-        Field(description="Picture size in pixels, or a height."),
-        Option(
-            "--scale",
-            PICTURE,
-            default="the source's; the largest if it changes: docs/timeline.md",
-            example='"720p"',
-            kind=SIZE,
-        ),
-        BeforeValidator(partial(as_written, SIZE)),
-    ] = None
     tonemap: Annotated[
         Literal["bt2390", "hable"] | None,
         Field(description="Convert HDR (PQ or HLG) to SDR with BT.2390's curve or Hable's: docs/filters.md."),
         Option("--tonemap", PICTURE, default="HDR stays HDR", example='"bt2390"'),
-    ] = None
-    pix_fmt: Annotated[
-        str | None,
-        Field(description="Pixel format, by FFmpeg's name, such as yuv420p10le."),
-        Option("--pix-fmt", PICTURE, default="the source's", example='"yuv420p10le"'),
     ] = None
     denoise: Annotated[
         Literal["off", "light", "medium", "strong"],
@@ -143,7 +128,6 @@ class Picture(_Burn, _Overlay, _Steps):
         ),
         Option("--deinterlace", PICTURE),
     ] = "off"
-
     fps: Annotated[
         Fraction | None,
         Field(
@@ -153,6 +137,28 @@ class Picture(_Burn, _Overlay, _Steps):
         ),
         Option("--fps", PICTURE, default="every frame of the source at its own time", example="25", kind=FPS),
         BeforeValidator(partial(as_written, FPS)),
+    ] = None
+
+
+class Picture(Conversion, _Burn, _Overlay, _Steps):
+    """How pictures are processed. ``scale`` is (width, height); a width of None keeps the display shape."""
+
+    scale: Annotated[
+        tuple[int | None, int] | None,
+        Field(description="Picture size in pixels, or a height."),
+        Option(
+            "--scale",
+            PICTURE,
+            default="the source's; the largest if it changes: docs/timeline.md",
+            example='"720p"',
+            kind=SIZE,
+        ),
+        BeforeValidator(partial(as_written, SIZE)),
+    ] = None
+    pix_fmt: Annotated[
+        str | None,
+        Field(description="Pixel format, by FFmpeg's name, such as yuv420p10le."),
+        Option("--pix-fmt", PICTURE, default="the source's", example='"yuv420p10le"'),
     ] = None
 
     @model_validator(mode="after")

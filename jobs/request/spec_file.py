@@ -74,18 +74,28 @@ class SpecFile:
             parse_float=str,
             text=text,
         )
-        options = options_of(TranscodeSpec)
-        fields = {}
-        for key, value in own_keys(file.tables, str(path)).items():
-            if key not in KEYS:
-                raise unknown_key(file.place(key), key)
-            fields[KEYS[key]] = options[KEYS[key]].kind.read(_spelled(file, key), value)
-        return cls(file, fields)
+        return cls(file, fields_of(file, file.tables))
 
     @property
     def layer(self) -> Layer:
         """The fields in the file. Errors name the fields with file and line."""
-        return Layer(self.fields, lambda field: _spelled(self.file, options_of(TranscodeSpec)[field].key))
+        return layer_of(self.file, self.fields)
+
+
+def fields_of(file: TomlFile, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of ``TranscodeSpec`` that a table sets. Raises UsageError: a key or a value is wrong."""
+    options = options_of(TranscodeSpec)
+    fields = {}
+    for key, value in own_keys(table, str(file.path)).items():
+        if key not in KEYS:
+            raise unknown_key(file.place(key), key)
+        fields[KEYS[key]] = options[KEYS[key]].kind.read(_spelled(file, key), value)
+    return fields
+
+
+def layer_of(file: TomlFile, fields: Mapping[str, Any]) -> Layer:
+    """Return fields of a file as a layer. Errors name the fields with file and line."""
+    return Layer(fields, lambda field: _spelled(file, options_of(TranscodeSpec)[field].key))
 
 
 def _spelled(file: TomlFile, key: str) -> str:

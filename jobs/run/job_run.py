@@ -39,7 +39,7 @@ from ..journal.work import WorkPlace, published
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
 from ..plan.plan import Plan, plan_of
-from ..plan.reads import read_for
+from ..plan.reads import Reads, read_for
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
@@ -56,8 +56,16 @@ _TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU work
 class JobRun:
     """Runs one job. Use an instance only once.
 
-    ``start`` starts ``pool``, and is awaited after planning; the start may already be under way. ``keeps_if_cancelled``
-    returns whether a cancelled job keeps its finished segments for another run.
+    Args:
+        job: the job's id.
+        spec: the request.
+        pool: where the work runs.
+        channel: takes the job's events.
+        start: starts ``pool``, and is awaited after planning; the start may already be under way.
+        read: reads everything that the plan depends on.
+        keeps_if_cancelled: returns whether a cancelled job keeps its finished segments for another run.
+        keeps_record: whether the journal stays after the output is published. The same job then returns its report at
+            once.
     """
 
     def __init__(
@@ -68,13 +76,17 @@ class JobRun:
         channel: EventChannel,
         *,
         start: Callable[[], Awaitable[None]] | None = None,
+        read: Callable[[TranscodeSpec], Reads] = read_for,
         keeps_if_cancelled: Callable[[], bool] = lambda: False,
+        keeps_record: bool = False,
     ) -> None:
         self._job = job
         self._spec = spec
         self._pool = pool
         self._start = start or pool.start
+        self._read = read
         self._keeps_if_cancelled = keeps_if_cancelled
+        self._keeps_record = keeps_record
         self._work = WorkPlace(spec)
         self._resumed: Resumed | None = None
         self._events = JobEvents(job, channel)
@@ -110,7 +122,7 @@ class JobRun:
         except BaseException as error:  # even after a cancellation, work is kept or removed
             await asyncio.shield(self._keep_or_remove(error))
             raise
-        await asyncio.shield(in_thread(self._work.remove))
+        await asyncio.shield(in_thread(self._work.keep_record if self._keeps_record else self._work.remove))
         return report
 
     def _taken(self) -> OutputExists | None:
@@ -156,7 +168,7 @@ class JobRun:
         spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
         try:
-            reads = await self._events.timed("index", in_thread(read_for, spec))
+            reads = await self._events.timed("index", in_thread(self._read, spec))
             software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
         except Exception as error:  # any failure may be due to a changed source
             await in_thread(self._stamp.explain, error)

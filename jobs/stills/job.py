@@ -20,15 +20,15 @@ from ..board.fan_out import fan_out
 from ..board.loop import finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
+from ..join.folder import check_folder, publish_folder
 from ..join.publish import work_folder
 from ..join.spool import Spool
 from ..plan.placing import check_device
 from ..source.source import SourceStamp
-from .folder import check_folder, publish_folder
 from .moments import MeasuredPictures, Moment, at_scenes, scene_starts
 from .plan import StillsPlan, plan_stills
 from .spec import StillsSpec
-from .writer import INDEX, StillsWriter
+from .writer import INDEX, StillsWriter, listed_stills
 
 FOLDER = "stills"  # the folder's name while the job runs
 
@@ -104,7 +104,7 @@ async def make_stills(
     """
     began = time.monotonic()
     spec = spec.resolved()
-    await in_thread(check_folder, spec.output, overwrite=spec.overwrite)
+    await in_thread(check_folder, spec.output, listed_stills, overwrite=spec.overwrite)
     stamp = await in_thread(SourceStamp.of, spec.source)
     start = SharedCall(pool.start(), "the workers' start")  # beside the planning
     plan = await in_thread(plan_stills, spec)
@@ -116,7 +116,7 @@ async def make_stills(
         await shielded(spool.open)
         writer = await run.fill(spool.folder / FOLDER)
         await in_thread(stamp.check)
-        await uncancellable(publish_folder, writer.folder, spec.output, overwrite=spec.overwrite)
+        await uncancellable(publish_folder, writer.folder, spec.output, listed_stills, overwrite=spec.overwrite)
     # any failure may be due to a changed source, which ``explain`` reports; otherwise the error is raised again
     except Exception as error:
         await in_thread(stamp.explain, error)

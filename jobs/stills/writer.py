@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -265,3 +266,11 @@ def _target(still: Still, size: tuple[int, int]) -> str:
 def _clock(ms: int) -> str:
     seconds, ms = divmod(ms, _MS_PER_S)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
+
+
+def listed_stills(path: Path) -> frozenset[str]:
+    """Return the index of a folder of stills and the files that it lists; nothing if it cannot be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        return frozenset({INDEX, index["vtt"], *(each["file"] for each in index["stills"])})
+    return frozenset()

@@ -12,7 +12,7 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
-from ...cluster.fleet.run import Doubt, ResultOrigin, RunProgress, WorkRun
+from ...cluster.fleet.run import Doubt, LookedRun, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...cluster.worker_names import NO_WORKER, WorkerId
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
@@ -22,18 +22,6 @@ ResultT = TypeVar("ResultT")
 
 HERE: Final = WorkerId("here/cpu#0:1")
 """The name of the only worker in the local pool."""
-
-
-class LookedRun(WorkRun[ResultT]):
-    """A run whose progress is looked up when it is read."""
-
-    def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress]) -> None:
-        super().__init__(give_up)
-        self._look = look
-
-    @property
-    def progress(self) -> RunProgress:
-        return self._look()
 
 
 class LocalPool(Pool):

@@ -23,7 +23,7 @@ from codecfleet.actors.stills.look import StillLook
 from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
-from codecfleet.jobs.stills.folder import check_folder
+from codecfleet.jobs.join.folder import check_folder
 from codecfleet.jobs.stills.job import make_stills
 from codecfleet.jobs.stills.plan import settled_colour
 from codecfleet.testing import FaultyPool, LocalPool
@@ -153,7 +153,7 @@ def test_a_folder_that_may_not_be_looked_into_is_refused_in_a_line(
     monkeypatch.setattr(Path, "iterdir", closed)  # the tests may run as a user who can read every folder
     for overwrite in (False, True):
         with pytest.raises(errors.OutputUnwritable, match="cannot be read: Permission denied"):
-            check_folder(str(tmp_path), overwrite=overwrite)
+            check_folder(str(tmp_path), listed_stills, overwrite=overwrite)
 
 
 async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: StillsBench) -> None:

@@ -1,22 +1,22 @@
-"""Handles the folder of stills: the folder is checked before any work, filled under a temporary name, then renamed."""
+"""Publishes a folder in one step: it is checked before any work, filled under a temporary name, then renamed."""
 
-import json
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...actors.media.location import is_local, local_path
 from ...actors.media.whole_file import sync
 from ...errors import OutputExists, OutputUnwritable
-from ..join.publish import check_folder_of
-from ..join.spool import storage_error
-from .writer import INDEX
+from .publish import check_folder_of
+from .spool import storage_error
 
-REPLACED: Final = "stills-replaced"  # the temporary name of the old folder
+REPLACED: Final = "replaced"  #: The temporary name of the old folder; it is one of the names that ``Spool`` removes
+Listed: TypeAlias = Callable[[Path], frozenset[str]]
+"""Returns the names in a folder that an earlier run wrote; nothing if that is unknown."""
 
 
-def check_folder(output: str, *, overwrite: bool) -> None:
+def check_folder(output: str, listed: Listed, *, overwrite: bool) -> None:
     """Check that the folder can be created or replaced.
 
     Raises:
@@ -31,7 +31,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     try:
-        _check_replaceable(path)
+        _check_replaceable(path, listed)
         is_empty = not any(path.iterdir())
     except OSError as error:
         message = f"the folder {path} cannot be read: {error.strerror}"
@@ -43,7 +43,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
         )
 
 
-def _check_replaceable(path: Path) -> None:
+def _check_replaceable(path: Path, listed: Listed) -> None:
     """Check that a folder can be replaced, because it holds only files that an earlier run listed."""
     advice = "Choose another name."
     if path.is_symlink() or not path.is_dir():
@@ -52,31 +52,23 @@ def _check_replaceable(path: Path) -> None:
         raise OutputExists(
             f"{path} is a mount point, which cannot be replaced", "Use a new folder inside the mount point."
         )
-    listed = _listed(path)
-    others = sorted(each.name for each in path.iterdir() if each.name not in listed)
+    known = listed(path)
+    others = sorted(each.name for each in path.iterdir() if each.name not in known)
     if others:
         raise OutputExists(f"{path} holds {others[0]}, which is not from an earlier run", advice)
 
 
-def _listed(path: Path) -> frozenset[str]:
-    """Return the index file and the files that it lists; nothing if the index cannot be read."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
-        return frozenset({INDEX, index["vtt"], *(each["file"] for each in index["stills"])})
-    return frozenset()
-
-
-def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
+def publish_folder(finished: Path, output: str, listed: Listed, *, overwrite: bool) -> None:
     """Rename a finished folder to its final name; a folder with that name is moved out of the way.
 
     Raises OutputExists: the name was taken meanwhile; StorageFailed.
     """
     path = local_path(output)
     try:
-        for each in (*finished.iterdir(), finished):
+        for each in (*finished.rglob("*"), finished):
             sync(each)
         if overwrite and path.exists():
-            _check_replaceable(path)
+            _check_replaceable(path, listed)
             _exchange(finished, path)
         else:
             finished.rename(path)

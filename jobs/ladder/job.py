@@ -1,0 +1,197 @@
+"""Runs a ladder: its renditions as ordinary jobs that share their decoding, then their package; all or nothing."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ...actors.background import SharedCall
+from ...actors.media.location import local_path
+from ...actors.task_owner import TaskOwner
+from ...cluster.fleet.pool import Pool
+from ..board.threads import in_thread, shielded, uncancellable
+from ..join.folder import check_folder, publish_folder
+from ..join.publish import work_folder
+from ..join.spool import RENDITIONS, Spool, storage_error
+from ..package.check import check_package
+from ..package.cmaf import write_tracks
+from ..package.manifests import manifests
+from ..package.values import Package
+from ..plan.plan import plan_of
+from ..plan.reads import Reads, read_for
+from ..report.channel import EventChannel
+from ..report.events import Progress
+from ..report.report import Report
+from ..request.spec import TranscodeSpec
+from ..run.job_run import JobRun
+from .report import INDEX, LadderReport, LeftOut
+from .rungs import check_grid, read_rungs, rendition_spec
+from .spec import LadderSpec
+from .together import DecodeOnce
+from .tracks import given_tracks
+
+PACKAGE: Final = "package"  #: The folder's name while the job runs
+
+
+async def make_ladder(
+    spec: LadderSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None
+) -> LadderReport:
+    """Make the renditions and the package. The folder appears complete or not at all. Raises CodecfleetError.
+
+    A ladder that was killed or cancelled goes on from its finished segments. ``pool`` starts during planning.
+    ``progress`` is called several times per second with the frames encoded so far, over all renditions.
+    """
+    began_s = time.monotonic()
+    spec = spec.resolved()
+    await in_thread(check_folder, spec.output, listed_package, overwrite=spec.overwrite)
+    spool = Spool(work_folder(spec.output), spec.output)
+    await shielded(lambda: spool.open(continues=True, discards=spec.restart))
+    try:
+        start = SharedCall(pool.start(), "the workers' start")  # beside the planning
+        ladder = await in_thread(plan_ladder, spec, spool.folder / RENDITIONS)
+        run = _LadderRun(ladder, pool, start, progress)
+        reports = await run.renditions()
+        package, folder = await shielded(lambda: _package(ladder, spool.folder / PACKAGE))
+        report = run.report(reports, package, folder, time.monotonic() - began_s)
+        await shielded(lambda: _write(folder / INDEX, json.dumps(report.to_json(), indent=1)))
+        await in_thread(spool.check)
+        await uncancellable(publish_folder, folder, spec.output, listed_package, overwrite=spec.overwrite)
+    except BaseException:  # even after a cancellation, finished segments are kept
+        await asyncio.shield(in_thread(spool.keep))
+        raise
+    await asyncio.shield(in_thread(spool.remove))
+    return report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """A planned ladder."""
+
+    spec: LadderSpec
+    reads: Reads
+    renditions: Mapping[str, TranscodeSpec]  #: The request for each rendition by its name; the first carries the sound
+    left_out: tuple[LeftOut, ...]
+
+
+def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
+    """Read the source once, and decide which renditions to make, in ``folder``.
+
+    Raises:
+        InputError: the source cannot be read.
+        RequestError: the preset or an option is wrong, or does not fit the source.
+    """
+    rungs = read_rungs(spec.preset)
+    asked = [rendition_spec(spec, rung, folder, carries=True) for rung in rungs]
+    check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
+    reads = read_for(asked[0])
+    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
+    chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
+    renditions = {
+        rung.name: rendition_spec(spec, rung, folder, carries=not number).model_copy(update={"scale": scale})
+        for number, (rung, scale) in enumerate(chosen)
+    }
+    return Ladder(spec=spec, reads=reads, renditions=renditions, left_out=left_out)
+
+
+@dataclass(slots=True)
+class _LadderRun:
+    """The run of a planned ladder's renditions."""
+
+    ladder: Ladder
+    pool: Pool
+    start: SharedCall[None]
+    progress: Callable[[int], None]
+    decoded: int = 0
+    encoded: int = 0
+    _frames: dict[str, int] = field(default_factory=dict)  # frames done by rendition
+
+    async def renditions(self) -> dict[str, Report]:
+        """Make all renditions at the same time. Raises the error of the first that fails."""
+        specs = self.ladder.renditions
+        folder = Path(next(iter(specs.values())).output).parent
+        await in_thread(lambda: folder.mkdir(exist_ok=True))
+        ids = {name: f"{secrets.token_hex(4)}-{name}" for name in specs}
+        async with TaskOwner() as owner:
+            once = DecodeOnce(self.pool, secrets.token_hex(4), list(ids.values()), owner)
+            tasks = {
+                name: owner.start(self._rendition(ids[name], name, spec, once, owner), f"rendition {name}")
+                for name, spec in specs.items()
+            }
+            reports = {name: await task for name, task in tasks.items()}
+            self.decoded, self.encoded = once.decoded, once.encoded
+        return reports
+
+    async def _rendition(self, job: str, name: str, spec: TranscodeSpec, once: DecodeOnce, owner: TaskOwner) -> Report:
+        channel = EventChannel()
+        listening = owner.start(self._listen(name, channel), f"progress of {name}")
+        run = JobRun(
+            job,
+            spec,
+            once,
+            channel,
+            start=self.start.wait,
+            read=lambda _: self.ladder.reads,
+            keeps_if_cancelled=lambda: True,
+            keeps_record=True,
+        )
+        try:
+            return await run.run()
+        finally:
+            once.leave(job)
+            listening.cancel()
+
+    async def _listen(self, name: str, channel: EventChannel) -> None:
+        async for event in channel.listen():
+            if isinstance(event, Progress):
+                self._frames[name] = event.frames_done
+                self.progress(sum(self._frames.values()))
+
+    def report(self, reports: Mapping[str, Report], package: Package, folder: Path, wall_s: float) -> LadderReport:
+        """Return the ladder's report; ``folder`` holds the package."""
+        files = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+        return LadderReport(
+            source=self.ladder.spec.source,
+            output=self.ladder.spec.output,
+            renditions=tuple(reports.items()),
+            left_out=self.ladder.left_out,
+            package=package,
+            files=(*files, INDEX),
+            output_bytes=sum((folder / each).stat().st_size for each in files),
+            encoded=self.encoded,
+            decoded=self.decoded,
+            wall_s=wall_s,
+        )
+
+
+def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:
+    """Write the package of finished renditions into ``folder``, and read it back. Raises ProofFailed; StorageFailed."""
+    files = {name: local_path(spec.output) for name, spec in ladder.renditions.items()}
+    try:
+        folder.mkdir()
+        package = write_tracks(given_tracks(files), folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)
+        check_package(folder, package)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    for name, text in manifests(package).items():
+        _write(folder / name, text)
+    return package, folder
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def listed_package(path: Path) -> frozenset[str]:
+    """Return the names in a folder that an earlier ladder wrote into it; nothing if its report cannot be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        return frozenset(Path(each).parts[0] for each in index["files"])
+    return frozenset()

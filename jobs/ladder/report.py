@@ -1,0 +1,105 @@
+"""The result of a ladder: its renditions, its package, and how often the source was decoded."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...cluster.grouping import counted
+from ..package.values import Package, PackagedTrack, TrackKind
+from ..report.report import Report, Warning_
+
+SCHEMA: Final = 1
+INDEX: Final = "ladder.json"  #: The file of the report in the ladder's folder
+_BPS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A rendition of the preset that was not made."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderReport:
+    """The result of a ladder."""
+
+    source: str
+    output: str  #: The folder
+    renditions: tuple[tuple[str, Report], ...]  #: The name and the report of each
+    left_out: tuple[LeftOut, ...]
+    package: Package
+    files: tuple[str, ...]  #: The names of all files in the folder, with that of the report
+    output_bytes: int  #: The size of all files but the report
+    encoded: int  #: Segments that were encoded, over all renditions
+    decoded: int  #: How often a stretch of the source was decoded for them
+    wall_s: float
+
+    @property
+    def warnings(self) -> tuple[tuple[str, Warning_], ...]:
+        """The warnings of all renditions, each once, with the name of the first rendition that has it."""
+        found: dict[str, tuple[str, Warning_]] = {}
+        for name, report in self.renditions:
+            for warning in report.warnings:
+                found.setdefault(warning.message, (name, warning))
+        return tuple(found.values())
+
+    def lines(self) -> list[str]:
+        """Return the report as lines of text."""
+        frames, segments = self.renditions[0][1].frames, len(self.package.tracks[0].segments)
+        return [
+            f"ladder    {counted(len(self.renditions), 'rendition')} in {self.output}, {counted(frames, 'frame')} each",
+            *(f"track     {_line(track)}" for track in self.package.tracks),
+            *(f"left out  {each.name}: {each.reason}" for each in self.left_out),
+            f"segments  {segments} of about {float(self.package.segment_s):g} s in each track",
+            f"decoded   {counted(self.decoded, 'time')} for {counted(self.encoded, 'encoded segment')}",
+            f"time      {self.wall_s:.1f} s",
+            *(f"warning: {name}: {warning.message}" for name, warning in self.warnings),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values (docs/ladder.md)."""
+        names = ("source", "output", "output_bytes", "encoded", "decoded", "wall_s")
+        return {
+            "schema": SCHEMA,
+            **{name: getattr(self, name) for name in names},
+            "files": list(self.files),
+            "layout": self.package.layout.value,
+            "segment_s": str(self.package.segment_s),
+            "renditions": {name: report.model_dump(mode="json") for name, report in self.renditions},
+            "left_out": [{"name": each.name, "reason": each.reason} for each in self.left_out],
+            "tracks": [_track_json(track) for track in self.package.tracks],
+        }
+
+
+def _line(track: PackagedTrack) -> str:
+    given = track.given
+    match given.kind:
+        case TrackKind.VIDEO:
+            shown = f"{track.width}x{track.height} {track.video_range}"
+        case TrackKind.AUDIO:
+            shown = f"{track.channels} channels, {given.language or 'und'}"
+        case TrackKind.TEXT:
+            shown = given.language or "und"
+    rate = f", {round(track.mean_bps / _BPS)} kbit/s ({round(track.peak_bps / _BPS)} at most)"
+    return f"{given.name}: {track.codec}, {shown}{rate if given.kind is not TrackKind.TEXT else ''}"
+
+
+def _track_json(track: PackagedTrack) -> dict[str, Any]:
+    given = track.given
+    return {
+        "name": given.name,
+        "kind": given.kind.value,
+        "codec": track.codec,
+        "language": given.language,
+        "segments": len(track.segments),
+        "duration_s": str(track.duration_s),
+        "mean_bps": track.mean_bps,
+        "peak_bps": track.peak_bps,
+        "width": track.width,
+        "height": track.height,
+        "frame_rate": None if track.frame_rate is None else str(track.frame_rate),
+        "video_range": track.video_range,
+        "channels": track.channels,
+        "sample_rate_hz": track.sample_rate_hz,
+    }

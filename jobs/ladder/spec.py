@@ -1,0 +1,101 @@
+"""The request of ``codecfleet ladder``."""
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
+
+from pydantic import Field
+
+from ...actors.media.location import absolute
+from ..package.values import Layout
+from ..request.carried import Carried
+from ..request.options import Option
+from ..request.parts import PATH, RULES, VIDEO, JobRequest, Keyframes, Part, Source, SourceRange, Strict
+from ..request.picture import Conversion, Framing
+from ..request.running import Reaching, Restarting, RunOptions, Segmenting, WaitOptions
+from ..request.spec import TranscodeSpec
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+PACKAGE: Final = "The package"
+DEFAULT_PRESET: Final = "hls-h264"
+
+
+class _Which(Part):
+    source: Source
+    output: Annotated[
+        str,
+        Field(description="The folder to write: it appears complete, or not at all."),
+        Option("DIR"),
+        PATH,
+    ]
+    preset: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="The renditions: hls-h264, cmaf-av1-hevc-h264, or a file of your own, NAME.toml: "
+            "docs/ladder.md.",
+        ),
+        Option("--preset", VIDEO, metavar="NAME|FILE.toml"),
+        PATH,
+    ] = DEFAULT_PRESET
+    packaged_s: Annotated[
+        Fraction,
+        Field(gt=0, description="Length of a segment in the playlists, a multiple of the keyframe interval."),
+        Option("--packaged-seconds", PACKAGE, metavar="S"),
+    ] = Fraction(6)
+    layout: Annotated[
+        Layout,
+        Field(description="Write one file per track (ranges), or one file per segment (files)."),
+        Option("--layout", PACKAGE, default="ranges"),
+    ] = Layout.RANGES
+
+
+# The fields of a later base class come first.
+class LadderSpec(
+    JobRequest,
+    Restarting,
+    WaitOptions,
+    Reaching,
+    RunOptions,
+    Segmenting,
+    Carried,
+    SourceRange,
+    Conversion,
+    Framing,
+    Keyframes,
+    _Which,
+):
+    """A request for several renditions of one video track, and a package of them. docs/ladder.md lists the fields.
+
+    Text is read as on the command line: ``start_s="1:30"``, ``packaged_s="4"``.
+    """
+
+    command: ClassVar[str] = "ladder"
+
+    if TYPE_CHECKING:
+        # The types here are those that a field holds; a field accepts further types.
+        def __init__(
+            self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
+        ) -> None: ...
+
+    overwrite: Annotated[
+        bool,
+        Field(description="Replace the folder, if it holds nothing but an earlier ladder."),
+        Option("--overwrite", RULES, default="refuse"),
+    ] = False
+    strict: Strict = False
+
+    @property
+    def for_each(self) -> dict[str, Any]:
+        """The fields that were set and apply to each rendition, as a ``TranscodeSpec`` names them."""
+        own = {*_Which.model_fields, "overwrite", "restart"}
+        return {
+            name: getattr(self, name)
+            for name in self.model_fields_set
+            if name in TranscodeSpec.model_fields and name not in own
+        }
+
+    def resolved(self) -> Self:
+        """Make local paths absolute, because workers may run in another folder; return the new request."""
+        return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

@@ -1,0 +1,44 @@
+"""The tracks of finished renditions, from which the package is made."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from av.stream import Disposition
+
+from ..carry.tags import tag_value
+from ..package.values import GivenTrack, TrackKind
+from ..source.tracks import SourceDescription, describe_tracks
+from ..source.tracks import TrackKind as SourceKind
+
+_SIDES: Final = {SourceKind.AUDIO: (TrackKind.AUDIO, "sound"), SourceKind.SUBTITLE: (TrackKind.TEXT, "text")}
+"""The tracks that a package has besides pictures, and the words that begin their names."""
+
+
+def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:
+    """Return the pictures of each rendition, named like it, and the sound and subtitles of the first.
+
+    Raises InputError: a file cannot be read.
+    """
+    found = {name: describe_tracks(str(path)) for name, path in files.items()}
+    pictures = [
+        GivenTrack(name=name, path=files[name], stream=each.of_kind(SourceKind.VIDEO)[0].index, kind=TrackKind.VIDEO)
+        for name, each in found.items()
+    ]
+    first = next(iter(files))
+    return (*pictures, *_sides(files[first], found[first]))
+
+
+def _sides(path: Path, file: SourceDescription) -> Iterator[GivenTrack]:
+    for source_kind, (kind, word) in _SIDES.items():
+        for number, track in enumerate(file.of_kind(source_kind), 1):
+            yield GivenTrack(
+                name=f"{word}-{number}",
+                path=path,
+                stream=track.index,
+                kind=kind,
+                language=track.language_tag or track.language,
+                title=tag_value(track.tags, "title") or tag_value(track.tags, "handler_name") or "",
+                is_default=bool(track.disposition & Disposition.default.value),
+                is_forced=bool(track.disposition & Disposition.forced.value),
+            )
