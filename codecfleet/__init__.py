@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from .jobs.encode.job import encode
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
-    from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
+    from .jobs.fleet import Fleet, ladder, ladder_async, stills, stills_async, transcode, transcode_async
     from .jobs.fleet_frames.film import FleetFrames, FleetSelection
     from .jobs.frames.chosen import FrameSelection
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
+    from .jobs.ladder.report import LadderReport
+    from .jobs.ladder.spec import LadderSpec
     from .jobs.packets.decoder import Decoder
     from .jobs.packets.encoder import Encoder
     from .jobs.packets.packet import Packet
@@ -97,6 +99,8 @@ __all__ = [
     "FramesReport",
     "InputError",
     "Job",
+    "LadderReport",
+    "LadderSpec",
     "NvdecOptions",
     "Packet",
     "Plan",
@@ -128,6 +132,8 @@ __all__ = [
     "clips_at_regular_times",
     "encode",
     "frames",
+    "ladder",
+    "ladder_async",
     "load_config",
     "load_preset",
     "load_spec",
@@ -171,7 +177,7 @@ _HOMES = {
         "SegmentStarted",
         "Warned",
     ),
-    "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.fleet": ("Fleet", "ladder", "ladder_async", "stills", "stills_async", "transcode", "transcode_async"),
     "jobs.fleet_frames.film": ("FleetFrames", "FleetSelection"),
     "jobs.clips.sampling": (
         "clips_at_random_indices",
@@ -195,6 +201,8 @@ _HOMES = {
     "jobs.request.presets": ("load_preset",),
     "jobs.request.spec": ("BatchSpec", "TranscodeSpec"),
     "jobs.request.spec_file": ("load_spec",),
+    "jobs.ladder.report": ("LadderReport",),
+    "jobs.ladder.spec": ("LadderSpec",),
     "jobs.stills.job": ("StillsReport",),
     "jobs.stills.spec": ("StillsSpec",),
     "jobs.verify.job": ("verify",),

@@ -3,11 +3,11 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ from ..errors import Cancelled, UsageError
 from .board.threads import in_thread, is_in_loop
 from .held import Held
 from .job import Job
+from .ladder.spec import LadderSpec
 from .report.channel import EventChannel
 from .report.report import Report
 from .request.options import build
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from .batch.batch import Batch
     from .batch.preview import Intended, Preview
     from .fleet_frames.film import FleetFrameOptions, FleetFrames
+    from .ladder.report import LadderReport
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
+ResultT = TypeVar("ResultT")
 JOBS_AT_ONCE = 4  #: Further jobs wait; this limits open files and memory
 SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
@@ -71,7 +74,7 @@ class Fleet:
         self._jobs_at_once = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
         self._batches: set[Batch] = set()
-        self._stills: set[Held[StillsReport]] = set()
+        self._held: set[Held[Any]] = set()
         self._open = False
         self._process = os.getpid()
 
@@ -101,8 +104,8 @@ class Fleet:
             await batch.cancel()
         for job in list(self._jobs):
             await job.cancel(keep=keep)
-        for stills in list(self._stills):
-            await stills.cancel()
+        for held in list(self._held):
+            await held.cancel()
         await in_thread(send_spans, SPANS_LIMIT_S)
         if self._pool is not None:
             await self._pool.aclose()
@@ -225,20 +228,46 @@ class Fleet:
             Cancelled: the fleet was closed meanwhile.
             CodecfleetError: the job failed.
         """
-        held = Held(self._take_stills(spec, self._opened(), progress), "codecfleet stills")
-        self._stills.add(held)
-        held.on_end(lambda: self._stills.discard(held))
+        from .stills.job import make_stills
+
+        return await self._hold(lambda pool: make_stills(spec, pool, progress=progress), "codecfleet stills")
+
+    async def ladder(
+        self, spec: LadderSpec, *, progress: Callable[[int], None] = lambda _frames: None
+    ) -> "LadderReport":
+        """Make several renditions of one video and a package for players; leave the complete folder or nothing.
+
+        A ladder that ended early goes on from its finished segments when it is submitted again.
+
+        Args:
+            spec: the request.
+            progress: called several times a second with the number of frames encoded, over all renditions.
+
+        Raises:
+            UsageError: the fleet is not open.
+            Cancelled: the fleet was closed meanwhile.
+            CodecfleetError: the job failed.
+        """
+        from .ladder.job import make_ladder
+
+        return await self._hold(lambda pool: make_ladder(spec, pool, progress=progress), "codecfleet ladder")
+
+    async def _hold(self, work: Callable[[Pool], Awaitable[ResultT]], name: str) -> ResultT:
+        """Run a job that has no ``Job``, until it ends or the fleet is closed."""
+        pool = self._opened()
+
+        async def run() -> ResultT:
+            async with self._jobs_at_once:
+                return await work(pool)
+
+        held = Held(run(), name)
+        self._held.add(held)
+        held.on_end(lambda: self._held.discard(held))
         try:
             return await held.result(Cancelled("the fleet was closed"))
         except asyncio.CancelledError:
             await held.cancel()
             raise
-
-    async def _take_stills(self, spec: StillsSpec, pool: Pool, progress: Callable[[int], None]) -> "StillsReport":
-        async with self._jobs_at_once:
-            from .stills.job import make_stills
-
-            return await make_stills(spec, pool, progress=progress)
 
     async def _run(
         self,
@@ -320,3 +349,31 @@ async def run_stills(
     """Take stills on a new fleet, which is then closed."""
     async with Fleet(address, workers=spec.workers) as fleet:
         return await fleet.stills(spec, progress=progress)
+
+
+def ladder(
+    source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
+) -> "LadderReport":
+    """Make a ladder of one file in the folder ``output``, and wait for it. ``options`` are ``LadderSpec``'s fields.
+
+    Raises:
+        UsageError: options are invalid.
+        CodecfleetError: the job failed; nothing is left under the folder's name.
+    """
+    _refuse_in_loop("ladder")
+    return asyncio.run(ladder_async(source, output, address=address, **options))
+
+
+async def ladder_async(
+    source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
+) -> "LadderReport":
+    """Run ``ladder`` without blocking the event loop. Cancelling the call cancels the job."""
+    return await run_ladder(_built(LadderSpec, source, output, options, "docs/ladder.md"), address)
+
+
+async def run_ladder(
+    spec: LadderSpec, address: str | None, progress: Callable[[int], None] = lambda _frames: None
+) -> "LadderReport":
+    """Make a ladder on a new fleet, which is then closed."""
+    async with Fleet(address, workers=spec.workers) as fleet:
+        return await fleet.ladder(spec, progress=progress)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..jobs.batch.preview import Intended, Preview
     from ..jobs.fleet import Fleet
     from ..jobs.infer.spec import InferSpec
+    from ..jobs.ladder.spec import LadderSpec
     from ..jobs.request.spec import BatchSpec, TranscodeSpec
     from ..jobs.stills.spec import StillsSpec
     from .files import VerifyRequest
@@ -156,6 +157,15 @@ class Services:
         from ..jobs.fleet import run_stills
 
         report = asyncio.run(run_stills(spec, address, progress))
+        return Answer(report.lines(), report.to_json())
+
+    def ladder(self, spec: "LadderSpec", address: str | None, progress: Progress) -> Answer:
+        """Make a ladder on the cluster at an address, by default that in the environment."""
+        import asyncio
+
+        from ..jobs.fleet import run_ladder
+
+        report = asyncio.run(run_ladder(spec, address, progress))
         return Answer(report.lines(), report.to_json())
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:

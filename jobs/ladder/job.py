@@ -30,7 +30,7 @@ from ..report.report import Report
 from ..request.spec import TranscodeSpec
 from ..run.job_run import JobRun
 from .report import INDEX, LadderReport, LeftOut
-from .rungs import check_grid, read_rungs, rendition_spec
+from .rungs import check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
 from .together import DecodeOnce
 from .tracks import given_tracks

@@ -6,9 +6,8 @@ from typing import Final
 
 from av.stream import Disposition
 
-from ..carry.tags import tag_value
 from ..package.values import GivenTrack, TrackKind
-from ..source.tracks import SourceDescription, describe_tracks
+from ..source.tracks import SourceDescription, describe_tracks, tag_value
 from ..source.tracks import TrackKind as SourceKind
 
 _SIDES: Final = {SourceKind.AUDIO: (TrackKind.AUDIO, "sound"), SourceKind.SUBTITLE: (TrackKind.TEXT, "text")}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...cluster.submission.job_server import JobServer
     from ...jobs.request.places import SentFiles
 
-_SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "stills", "verify")
+_SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "ladder", "stills", "verify")
 
 JOB_SERVER = named(
     "--address",

@@ -1,0 +1,58 @@
+"""The commands ``ladder`` and ``stills``, which write a folder."""
+
+from typing import Final
+
+from ...jobs.ladder.spec import LadderSpec
+from ...jobs.request.parts import RUN
+from ...jobs.stills.spec import StillsSpec
+from ..params import JSON, address_of, with_options
+from ..question import Question
+from ..sandbox import FileUse
+from ..services import Commands
+
+_ADDRESS = address_of(
+    "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the environment's "
+    "RAY_ADDRESS, else this machine.",
+    RUN,
+)
+
+
+def _stills(spec: StillsSpec, *, address: str | None = _ADDRESS, as_json: bool = JSON) -> Question:
+    return Question(
+        ask=lambda services, progress: services.stills(spec, address, progress),
+        as_json=as_json,
+        files=_file_use(spec, address),
+        done_to_frames="decoded",
+    )
+
+
+def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool = JSON) -> Question:
+    return Question(
+        ask=lambda services, progress: services.ladder(spec, address, progress),
+        as_json=as_json,
+        files=_file_use(spec, address),
+        done_to_frames="encoded",
+    )
+
+
+def _file_use(spec: StillsSpec | LadderSpec, address: str | None) -> FileUse:
+    return FileUse(
+        reads=(spec.source,),
+        writes=(spec.output,),
+        starts_workers=True,
+        address=address,
+        may_use_gpu=spec.device != "cpu",
+        needs_temporary=True,  # needed for the tone mapping of HDR video
+    )
+
+
+COMMANDS: Final[Commands] = {
+    "ladder": (
+        with_options(_ladder, LadderSpec),
+        ["ladder film.mkv film-ladder", "ladder film.mkv film-ladder --preset cmaf-av1-hevc-h264 --layout files"],
+    ),
+    "stills": (
+        with_options(_stills, StillsSpec),
+        ["stills film.mkv thumbs --every 10", "stills film.mkv sprites --every 5 --sheet 10x10 --width 160"],
+    ),
+}
