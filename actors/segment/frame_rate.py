@@ -3,11 +3,11 @@
 Pure functions and values; docs/filters.md and docs/timeline.md have the rules.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 PictureT = TypeVar("PictureT")
 
@@ -62,16 +62,26 @@ class FrameRate:
         """Return the first output picture whose source picture is chosen at or after ``ticks``."""
         return max(0, ceil((ticks - self.first_ticks - self.lead_ticks) / self.step_ticks))
 
-    def paced(self, pictures: Iterable[tuple[int, PictureT]], wanted: range) -> Iterator[tuple[int, PictureT]]:
-        """Yield the ``wanted`` output pictures (number, picture) from source pictures (ticks, picture)."""
-        number, shown = wanted.start, None
-        for ticks, picture in pictures:
-            while shown is not None and number < wanted.stop and self.chosen_at(number) < ticks:
-                yield number, shown[1]
-                number += 1
-            shown = ticks, picture
-        if shown is not None:
-            yield from ((each, shown[1]) for each in range(number, wanted.stop))
+
+class Pacer(Generic[PictureT]):
+    """Turns source pictures, which come in order, into the ``wanted`` output pictures."""
+
+    def __init__(self, rate: FrameRate, wanted: range) -> None:
+        self._rate = rate
+        self._number, self._stop = wanted.start, wanted.stop
+        self._shown: PictureT | None = None
+
+    def push(self, ticks: int, picture: PictureT) -> Iterator[tuple[int, PictureT]]:
+        """Take a source picture, and yield the (number, picture) that are certain now."""
+        while self._shown is not None and self._number < self._stop and self._rate.chosen_at(self._number) < ticks:
+            yield self._number, self._shown
+            self._number += 1
+        self._shown = picture
+
+    def finish(self) -> Iterator[tuple[int, PictureT]]:
+        """Yield the remaining (number, picture), which show the last source picture."""
+        if self._shown is not None:
+            yield from ((number, self._shown) for number in range(self._number, self._stop))
 
 
 @dataclass(frozen=True, slots=True)

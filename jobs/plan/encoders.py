@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from ...actors.device.encoder_offer import DescribeEncoder, EncoderOffer
 from ...actors.media.values import VideoFormat
-from ...actors.segment.encoding import DescribeEncoder, EncoderOffer
 from ...actors.segment.filtering import FilterSettings
 from ...actors.settle.nvenc import NvencRequest, nvenc_unsupported_reason
 from ...actors.settle.request import settle

@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from codecfleet.actors.segment.frame_rate import CountedGrid, FrameRate
+from codecfleet.actors.segment.frame_rate import CountedGrid, FrameRate, Pacer
 
 NOMINALS = st.fractions(Fraction(1, 2), 200, max_denominator=1001)
 RATES = st.sampled_from([Fraction(text) for text in ("1", "10", "24000/1001", "25", "30000/1001", "50", "240")])
@@ -28,7 +28,8 @@ def films(draw: st.DrawFn) -> tuple[FrameRate, list[int]]:
 
 def paced(rate: FrameRate, times: list[int], wanted: range) -> list[tuple[int, int]]:
     """Return (number, shown source time) of output pictures; each source picture is represented by its time."""
-    return list(rate.paced(((time, time) for time in times), wanted))
+    pacer: Pacer[int] = Pacer(rate, wanted)
+    return [*chain.from_iterable(pacer.push(time, time) for time in times), *pacer.finish()]
 
 
 @given(films())

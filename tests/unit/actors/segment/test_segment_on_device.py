@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.device.encoder_offer import EncoderOffer
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.encode.settings import Codec
-from codecfleet.actors.segment.encoding import EncodedSegment, EncoderOffer, EncodeSegment
+from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
 from codecfleet.cluster.placement.model.demand import EncoderKind
 from codecfleet.errors import DeviceError, EngineFailed, EngineUnfit
 from codecfleet.jobs.plan.encoders import with_nvenc

@@ -11,9 +11,10 @@ import av
 import pytest
 
 from codecfleet import Fleet, Planned, Report, TranscodeSpec, Warned
+from codecfleet.actors.device.encoder_offer import DescribeEncoder
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.nvidia.gpu import Gpu
-from codecfleet.actors.segment.encoding import DescribeEncoder, EncodeSegment
+from codecfleet.actors.segment.encoding import EncodeSegment
 from codecfleet.cluster.fleet.pool import Asked as PoolDemand
 from codecfleet.cluster.fleet.pool import JobState, PoolState
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
