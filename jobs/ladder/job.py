@@ -104,7 +104,7 @@ class _LadderRun:
 
     ladder: Ladder
     pool: Pool
-    start: SharedCall[None]
+    start: SharedCall
     progress: Callable[[int], None]
     decoded: int = 0
     encoded: int = 0

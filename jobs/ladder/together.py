@@ -40,7 +40,9 @@ class _Group:
 
     def takes(self, work: EncodeSegment) -> bool:
         """Return whether ``work`` can join: it decodes alike, and is of another rendition."""
-        return all(each.work.job != work.job and decodes_alike(each.work, work) for each in self.members)
+        return all(
+            each.work.job != work.job and decodes_alike(_anywhere(each.work), _anywhere(work)) for each in self.members
+        )
 
     @property
     def progress(self) -> RunProgress:
@@ -107,11 +109,11 @@ class DecodeOnce(Pool):
         return cast("WorkRun[ResultT]", self._submit(work))
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set a rendition's demand; the ladder demands for all. A rendition without a demand has ended."""
+        """Set a rendition's demand; the ladder demands for all. Without a demand, a rendition has no more segments."""
         if isinstance(demand, Demand):
             self._demands[job] = demand
-        else:
-            self._demands.pop(job, None)
+            self._at_work.add(job)
+        elif self._demands.pop(job, None) is not None:
             self.leave(job)
         asked = demand_of_all(self._ladder, tuple(self._demands.values()))
         if asked != self._asked:
@@ -119,7 +121,7 @@ class DecodeOnce(Pool):
             self._pool.set_demand(self._ladder, asked)
 
     def leave(self, job: str) -> None:
-        """Wait no longer for a rendition, which has ended."""
+        """Wait no longer for a rendition, which has no more segments."""
         self._at_work.discard(job)
         for group in [each for each in self._open if self._is_complete(each)]:
             self._begin(group)
@@ -179,19 +181,22 @@ class DecodeOnce(Pool):
     def _as_one(self, works: Sequence[EncodeSegment], label: str) -> Work[Any]:
         """Return the works as one work of the ladder's job, in which they share their cores."""
         first = works[0]
-        named = {
-            "job": self._ladder,
-            "label": label,
-            "apart_from": self._labels.get((first.job, first.apart_from), ""),
-        }
+        apart_from = self._labels.get((first.job, first.apart_from), "")
         if len(works) == 1:
-            return replace(first, **named)
+            return replace(first, job=self._ladder, label=label, apart_from=apart_from)
         avoid = frozenset(chain.from_iterable(work.constraints.avoid for work in works))
+        constraints = replace(first.constraints, avoid=avoid)
+        shares = (
+            replace(work, constraints=constraints, cores=max(1, work.cores // len(works)))
+            for work in map(_anywhere, works)
+        )
         return EncodeTogether(
-            **named,
-            constraints=replace(first.constraints, avoid=avoid),
+            job=self._ladder,
+            label=label,
+            apart_from=apart_from,
+            constraints=constraints,
             ships=first.ships,
-            segments=tuple(replace(work, cores=max(1, work.cores // len(works))) for work in works),
+            segments=tuple(shares),
         )
 
     def _end(self, group: _Group, members: Sequence[_Member]) -> None:
@@ -212,6 +217,11 @@ class DecodeOnce(Pool):
         """Cancel a group's work if none of its members is wanted any more."""
         if result.cancelled() and group.run is not None and all(each.run.result.done() for each in group.members):
             group.run.cancel()
+
+
+def _anywhere(work: EncodeSegment) -> EncodeSegment:
+    """Return the work without what only its own job knows: stations to avoid, and its first run."""
+    return replace(work, constraints=replace(work.constraints, avoid=frozenset()), apart_from="")
 
 
 def demand_of_all(ladder: str, demands: Sequence[Demand]) -> Demand | None:

@@ -26,6 +26,7 @@ from codecfleet.jobs.join.folder import check_folder
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.stills.job import make_stills
 from codecfleet.jobs.stills.plan import settled_colour
+from codecfleet.jobs.stills.writer import listed_stills
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
 from codecfleet.testing.fleet.local_pool import Look
