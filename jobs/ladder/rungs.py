@@ -22,6 +22,7 @@ _TABLE: Final = "rendition"
 _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
 _WIDEST: Final = Fraction(16, 9)
+_LINES_APART: Final = 2  #: Pictures with fewer lines more or less than the source are not scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,8 @@ def fitted(scale: tuple[int | None, int] | None, source: tuple[int, int]) -> tup
     if scale is None or scale[0] is not None:
         return scale
     short, long = sorted(source)
-    lines = min(scale[1], scale[1] * _WIDEST.numerator * short // (_WIDEST.denominator * long))
-    if lines == short:
+    lines = min(scale[1], 2 * round(_WIDEST * Fraction(scale[1] * short, 2 * long)))
+    if abs(lines - short) < _LINES_APART:
         return None
     return (None, lines) if source[0] >= source[1] else (None, 2 * round(Fraction(lines * long, 2 * short)))
 

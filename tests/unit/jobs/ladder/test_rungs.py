@@ -1,0 +1,161 @@
+"""Which renditions a ladder has, and the request for each."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.errors import UsageError
+from codecfleet.jobs.ladder.rungs import check_grid, choose, fitted, preset_names, read_rungs, rendition_spec
+from codecfleet.jobs.ladder.spec import LadderSpec
+
+LADDER = LadderSpec(source="film.mkv", output="ladder")
+SIDES = st.integers(16, 8192)
+
+
+def write(folder: Path, text: str) -> str:
+    """Write a ladder's file."""
+    path = folder / "own.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_each_preset_is_a_ladder(preset: str) -> None:
+    """All its renditions are valid requests with the same keyframes; only the first carries sound."""
+    rungs = read_rungs(preset)
+    specs = {
+        rung.name: rendition_spec(LADDER, rung, Path("/work"), carries=not number) for number, rung in enumerate(rungs)
+    }
+    check_grid(LADDER, specs)
+    assert [spec.audio for spec in specs.values()] == ["aac", *["none"] * (len(rungs) - 1)]
+    assert {spec.output for spec in specs.values()} == {f"/work/{rung.name}.mp4" for rung in rungs}
+    assert all(spec.scale is not None and spec.codec is not None for spec in specs.values())
+
+
+def test_options_of_the_ladder_replace_those_of_the_file(tmp_path: Path) -> None:
+    """An option that was given applies to all renditions; one that was not leaves the file's value."""
+    file = write(tmp_path, 'codec = "hevc"\naudio = "opus"\n[[rendition]]\nname = "a"\nquality = 30\n')
+    ladder = LadderSpec(source="film.mkv", output="ladder", preset=file, keyframe_interval_s="4", audio="aac")
+    (rung,) = read_rungs(file)
+    spec = rendition_spec(ladder, rung, Path("/work"), carries=True)
+    assert (spec.codec, spec.audio, spec.quality) == (Codec.HEVC, "aac", 30)
+    assert spec.keyframe_interval_s == Fraction(4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no renditions"),
+        ("rendition = 3", "has no renditions"),
+        ("[[rendition]]\nquality = 3", "a rendition has no name"),
+        ('[[rendition]]\nname = "../up"', "a rendition has no name"),
+        ('[[rendition]]\nname = "a"\n[[rendition]]\nname = "a"', "two renditions are named a"),
+        ('[[rendition]]\nname = "a"\nqualty = 3', "there is no key qualty"),
+        ('[[rendition]]\nname = "a"\nquality = 99', "quality"),
+        ("\n".join(f'[[rendition]]\nname = "a{n}"' for n in range(33)), "has 33 renditions"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The error names the file."""
+    path = write(tmp_path, text)
+
+    def read() -> None:
+        for rung in read_rungs(path):
+            rendition_spec(LADDER, rung, Path("/work"), carries=True)
+
+    with pytest.raises(UsageError, match=message) as found:
+        read()
+    assert "own.toml" in found.value.message
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    """The presets are listed."""
+    with pytest.raises(UsageError, match="there is no ladder nothing") as found:
+        read_rungs("nothing")
+    assert all(name in found.value.next_step for name in preset_names())
+
+
+@pytest.mark.parametrize(
+    ("intervals", "packaged_s", "message"),
+    [
+        (("2", "2"), "6", ""),
+        (("2", "4"), "4", "are 2 s apart, and those of b 4 s"),
+        (("2", "2"), "5", "do not begin at keyframes 2 s apart"),
+        (("1/3", "1/3"), "1", ""),
+        ((None, "2"), "6", "a has no keyframe interval"),
+    ],
+)
+def test_segments_begin_at_keyframes_of_all_renditions(
+    tmp_path: Path, intervals: tuple[str | None, ...], packaged_s: str, message: str
+) -> None:
+    """Otherwise a player could not change to another rendition at a segment."""
+    keys = ["" if each is None else f'keyframe_interval = "{each}"' for each in intervals]
+    text = "\n".join(f'[[rendition]]\nname = "{name}"\n{key}' for name, key in zip("ab", keys, strict=True))
+    rungs = read_rungs(write(tmp_path, text))
+    ladder = LadderSpec(source="film.mkv", output="ladder", packaged_s=packaged_s)
+
+    def check() -> None:
+        specs = {rung.name: rendition_spec(ladder, rung, tmp_path, carries=False) for rung in rungs}
+        check_grid(ladder, specs)
+
+    if not message:
+        check()
+        return
+    with pytest.raises(UsageError, match=message):
+        check()
+
+
+@pytest.mark.parametrize(
+    ("lines", "source", "size"),
+    [
+        (1080, (1920, 1080), None),
+        (720, (1920, 1080), (None, 720)),
+        (1080, (1920, 800), None),
+        (720, (1920, 800), (None, 534)),
+        (720, (1080, 1920), (None, 1280)),
+        (720, (1440, 1080), (None, 720)),
+        (1080, (1280, 720), (None, 1080)),
+    ],
+)
+def test_a_height_means_a_picture_of_16_9(lines: int, source: tuple[int, int], size: tuple[None, int] | None) -> None:
+    """Wider pictures get the width of that picture, and upright ones are turned."""
+    assert fitted((None, lines), source) == size
+
+
+@given(lines=SIDES, source=st.tuples(SIDES, SIDES))
+def test_a_fitted_picture_lies_in_its_box(lines: int, source: tuple[int, int]) -> None:
+    """Neither side is larger than the box of 16:9, but for a row."""
+    size = fitted((None, lines), source)
+    width, height = source if size is None else (Fraction(size[1] * source[0], source[1]), size[1])
+    short, long = sorted((width, Fraction(height)))
+    assert short <= lines + 2
+    assert long <= Fraction(16 * (lines + 2), 9)
+
+
+@pytest.mark.parametrize(
+    ("source", "made", "left_out"),
+    [
+        ((1920, 1080), {"1080p": None, "720p": (None, 720), "480p": (None, 480), "360p": (None, 360)}, ()),
+        ((1280, 720), {"720p": None, "480p": (None, 480), "360p": (None, 360)}, ("1080p",)),
+        ((320, 240), {"360p": None}, ("1080p", "720p", "480p")),
+        (
+            (4096, 1716),
+            {name: (None, lines) for name, lines in (("1080p", 804), ("720p", 536), ("480p", 357), ("360p", 268))},
+            (),
+        ),
+    ],
+)
+def test_no_rendition_is_larger_than_its_source(
+    source: tuple[int, int], made: dict[str, tuple[None, int] | None], left_out: tuple[str, ...]
+) -> None:
+    """Larger ones are left out, with the reason; if all are larger, the smallest has the source's size."""
+    rungs = read_rungs("hls-h264")
+    specs = [rendition_spec(LADDER, rung, Path("/work"), carries=False) for rung in rungs]
+    chosen, left = choose(rungs, specs, source)
+    assert {rung.name: size for rung, size in chosen} == made
+    assert tuple(each.name for each in left) == left_out
+    assert all(f"{source[0]}x{source[1]}" in each.reason for each in left)
