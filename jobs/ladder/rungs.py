@@ -125,7 +125,7 @@ def fitted(scale: tuple[int | None, int] | None, source: tuple[int, int]) -> tup
     if scale is None or scale[0] is not None:
         return scale
     short, long = sorted(source)
-    lines = min(scale[1], 2 * round(_WIDEST * Fraction(scale[1] * short, 2 * long)))
+    lines = min(scale[1], max(2, 2 * round(_WIDEST * Fraction(scale[1] * short, 2 * long))))
     if abs(lines - short) < _LINES_APART:
         return None
     return (None, lines) if source[0] >= source[1] else (None, 2 * round(Fraction(lines * long, 2 * short)))
