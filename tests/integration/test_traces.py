@@ -112,9 +112,8 @@ def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemo
 def test_renditions_encoded_together_have_a_span_each(film: Path, exported: InMemorySpanExporter) -> None:
     """Each rendition's work is below its own segment's span."""
     work = planned(film, preset=1).work("job", 0, 0, 0)
-    others = [
-        replace(work, traceparent=PARENT.replace(CALLER, parent), job=parent) for parent in (CALLER, CALLER[::-1])
-    ]
+    parents = sorted((CALLER, CALLER[::-1]))
+    others = [replace(work, traceparent=PARENT.replace(CALLER, parent), job=parent) for parent in parents]
     EncodeTogether(job="job", label="both", segments=(work, *others)).run(WorkContext())
     assert sorted((each.parent, each.of("job"), each.of("outcome"), each.of("frames")) for each in seen(exported)) == [
         (parent, parent, "done", 50) for parent in parents
