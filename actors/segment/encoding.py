@@ -271,7 +271,7 @@ class _Rendition(Closing, Generic[PictureT]):
 
     @property
     def done(self) -> int:
-        """Pictures done: half of one when the encoder, which may hold dozens, takes it, and half when its packet comes."""
+        """Pictures done: half of one when the encoder takes it, which may hold dozens, and half when it returns."""
         return (self._fed + len(self._packets)) // 2
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -12,11 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from codecfleet.actors import tracing
+from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.segment.together import EncodeTogether
 from codecfleet.errors import InputNotFound
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .local_jobs import spec_of, transcode
+from .local_jobs import planned, spec_of, transcode
 from .ray_cluster import ray_cluster
 from .trace_collector import Seen, collector
 
@@ -104,6 +107,17 @@ def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemo
     tries = [each for each in spans if each.name == "segment" and each.of("segment") == 1]
     assert [(each.of("attempt"), each.of("outcome")) for each in tries] == [(1, "WorkerLost"), (2, "done")]
     assert [each.parent for each in spans if each.name == "encode work" and each.of("segment") == 1] == [tries[1].span]
+
+
+def test_renditions_encoded_together_have_a_span_each(film: Path, exported: InMemorySpanExporter) -> None:
+    """Each rendition's work is below its own segment's span."""
+    work = planned(film, preset=1).work("job", 0, 0, 0)
+    parents = sorted((CALLER, CALLER[::-1]))
+    others = [replace(work, traceparent=PARENT.replace(CALLER, parent), job=parent) for parent in parents]
+    EncodeTogether(job="job", label="both", segments=(work, *others)).run(WorkContext())
+    assert sorted((each.parent, each.of("job"), each.of("outcome"), each.of("frames")) for each in seen(exported)) == [
+        (parent, parent, "done", 50) for parent in parents
+    ]
 
 
 def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanExporter, tmp_path: Path) -> None:
