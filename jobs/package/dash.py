@@ -56,7 +56,8 @@ def manifest(package: Package) -> str:
         element.extend(_representation(package, track) for track in tracks)
         period.append(element)
     ET.indent(root)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document.decode() + "\n"
 
 
 def _end_s(package: Package) -> Fraction:

@@ -27,7 +27,7 @@ class GroupType(StrEnum):
     """What the renditions of a group are, in the words of HLS."""
 
     SOUND = "AUDIO"
-    TEXT = "SUBTITLES"
+    SUBTITLES = "SUBTITLES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def sound_groups(package: Package) -> tuple[Group, ...]:
 
 def text_groups(package: Package) -> tuple[Group, ...]:
     """Return the group of all subtitles, if there are any."""
-    return _groups(GroupType.TEXT, package.of(TrackKind.TEXT), lambda _: "text")
+    return _groups(GroupType.SUBTITLES, package.of(TrackKind.TEXT), lambda _: "text")
 
 
 def _groups(

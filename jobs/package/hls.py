@@ -79,7 +79,7 @@ def _rendition(group: Group, rendition: Rendition) -> str:
     if given.language:
         attributes["LANGUAGE"] = _quoted(given.language)
     attributes |= {"DEFAULT": _yes(rendition.is_default), "AUTOSELECT": _yes(rendition.is_automatic)}
-    if group.type is GroupType.TEXT:
+    if group.type is GroupType.SUBTITLES:
         attributes["FORCED"] = _yes(given.is_forced)
     if channels:
         attributes["CHANNELS"] = _quoted(str(channels))

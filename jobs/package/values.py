@@ -75,7 +75,7 @@ class PackagedTrack:
     @property
     def mean_bps(self) -> int:
         """The average bitrate of the segments."""
-        return _rate_bps(sum(each.size_bytes for each in self.segments), self.duration_s)
+        return _rate_bps(sum(each.size_bytes for each in self.segments), sum(self.durations_us))
 
     @property
     def durations_us(self) -> tuple[int, ...]:
@@ -105,13 +105,13 @@ class PackagedTrack:
                 if duration_us > longest_us:
                     break
                 if duration_us >= shortest_us:
-                    rates.append(_rate_bps(ends_bytes[end] - ends_bytes[first], Fraction(duration_us, MICROSECONDS)))
+                    rates.append(_rate_bps(ends_bytes[end] - ends_bytes[first], duration_us))
         return max(rates) or self.mean_bps
 
 
-def _rate_bps(size_bytes: int, duration_s: Fraction) -> int:
+def _rate_bps(size_bytes: int, duration_us: int) -> int:
     """Return a bitrate, rounded up, so that no player finds more than what is stated."""
-    return -(-size_bytes * 8 * duration_s.denominator // duration_s.numerator)
+    return -(-size_bytes * 8 * MICROSECONDS // duration_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
