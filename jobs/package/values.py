@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class PackagedSegment:
     keyframe_bytes: int = 0  #: How many of its first bytes suffice to show its first picture; 0 for sound and text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PackagedTrack:
     """One track of a package, as playlists describe it."""
 
@@ -77,14 +78,14 @@ class PackagedTrack:
         """The average bitrate of the segments."""
         return _rate_bps(sum(each.size_bytes for each in self.segments), sum(self.durations_us))
 
-    @property
+    @cached_property
     def durations_us(self) -> tuple[int, ...]:
         """The segments' durations in microseconds. Each end is rounded, so the sum is off by half of one at most."""
         ticks = accumulate((each.duration_ticks for each in self.segments), initial=0)
         ends = [round(each * self.time_base * MICROSECONDS) for each in ticks]
         return tuple(end - begin for begin, end in pairwise(ends))
 
-    @property
+    @cached_property
     def longest_s(self) -> int:
         """The longest duration of a segment, rounded to seconds as HLS requires; at least 1."""
         return max(1, (max(self.durations_us) + MICROSECONDS // 2) // MICROSECONDS)
@@ -114,7 +115,7 @@ def _rate_bps(size_bytes: int, duration_us: int) -> int:
     return -(-size_bytes * 8 * MICROSECONDS // duration_us)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Package:
     """All tracks of a package. The video tracks show the same pictures at the same times, with the same segments."""
 
