@@ -6,7 +6,7 @@ from itertools import groupby
 from math import ceil
 from xml.etree import ElementTree as ET
 
-from .groups import sound_groups, text_groups
+from .alternatives import sound_groups, text_groups
 from .names import has_one_file, header_file, one_line, reference, segment_template, track_file
 from .values import MICROSECONDS, Layout, Package, PackagedTrack, TrackKind
 
@@ -46,7 +46,7 @@ def manifest(package: Package) -> str:
     period = ET.SubElement(root, "Period", {"id": "0", "start": "PT0S"})
     sets = _video_sets(package)
     groups = (*sound_groups(package), *text_groups(package))
-    defaults = {each.track.given.name for group in groups for each in group.renditions if each.is_default}
+    defaults = {each.track.given.name for group in groups for each in group.members if each.is_default}
     for track in (*package.of(TrackKind.AUDIO), *package.of(TrackKind.TEXT)):
         sets.append((_chosen_set(track, is_default=track.given.name in defaults), (track,)))
     for number, (element, tracks) in enumerate(sets):

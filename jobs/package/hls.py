@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from .groups import Group, GroupType, Rendition, sound_groups, text_groups
+from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 from .names import (
     has_one_file,
     header_file,
@@ -29,7 +29,7 @@ def master_playlist(package: Package) -> str:
     sounds, texts = sound_groups(package), text_groups(package)
     videos = sorted(package.of(TrackKind.VIDEO), key=package.peak_bps)
     lines = [*_BEGIN, "#EXT-X-INDEPENDENT-SEGMENTS"]
-    lines += (_rendition(group, each) for group in (*sounds, *texts) for each in group.renditions)
+    lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
     for groups in [(sound, *texts) for sound in sounds] or [texts]:
         for video in videos:
             lines += (_variant(package, video, groups), reference(playlist_file(video)))
@@ -73,23 +73,23 @@ def _segments(layout: Layout, track: PackagedTrack, *, are_parts: bool = False) 
         yield reference(track_file(track) if is_one_file else segment_file(track, number))
 
 
-def _rendition(group: Group, rendition: Rendition) -> str:
-    given, channels = rendition.track.given, rendition.track.channels
-    attributes = {"TYPE": group.type, "GROUP-ID": _quoted(group.name), "NAME": _quoted(rendition.name)}
+def _alternative(group: Alternatives, alternative: Alternative) -> str:
+    given, channels = alternative.track.given, alternative.track.channels
+    attributes = {"TYPE": group.type, "GROUP-ID": _quoted(group.name), "NAME": _quoted(alternative.name)}
     if given.language:
         attributes["LANGUAGE"] = _quoted(given.language)
-    attributes |= {"DEFAULT": _yes(rendition.is_default), "AUTOSELECT": _yes(rendition.is_automatic)}
-    if group.type is GroupType.SUBTITLES:
+    attributes |= {"DEFAULT": _yes(alternative.is_default), "AUTOSELECT": _yes(alternative.is_automatic)}
+    if group.type is AlternativeType.SUBTITLES:
         attributes["FORCED"] = _yes(given.is_forced)
     if channels:
         attributes["CHANNELS"] = _quoted(str(channels))
-    return _tag("EXT-X-MEDIA", attributes | {"URI": _quoted(reference(playlist_file(rendition.track)))})
+    return _tag("EXT-X-MEDIA", attributes | {"URI": _quoted(reference(playlist_file(alternative.track)))})
 
 
-def _variant(package: Package, video: PackagedTrack, groups: tuple[Group, ...]) -> str:
+def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives, ...]) -> str:
     """Return a variant's tag. Its bitrates are those with the largest choice of each group."""
     tracks = [(video,), *(group.tracks for group in groups)]
-    sound = (track.codec for group in groups if group.type is GroupType.SOUND for track in group.tracks)
+    sound = (track.codec for group in groups if group.type is AlternativeType.SOUND for track in group.tracks)
     attributes = _rates(
         peak_bps=sum(max(map(package.peak_bps, each)) for each in tracks),
         mean_bps=sum(max(track.mean_bps for track in each) for each in tracks),

@@ -14,7 +14,7 @@ _Choice = tuple[str | None, str, bool, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendition:
+class Alternative:
     """One track of a group, as a viewer sees it."""
 
     track: PackagedTrack
@@ -23,45 +23,45 @@ class Rendition:
     is_automatic: bool  #: Whether a player may choose it by the viewer's language
 
 
-class GroupType(StrEnum):
-    """What the renditions of a group are, in the words of HLS."""
+class AlternativeType(StrEnum):
+    """What alternatives are, in the words of HLS."""
 
     SOUND = "AUDIO"
     SUBTITLES = "SUBTITLES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The renditions that a player may choose from beside one variant."""
+class Alternatives:
+    """A group of HLS: what a player may choose from beside one variant."""
 
-    type: GroupType
+    type: AlternativeType
     name: str
-    renditions: tuple[Rendition, ...]
+    members: tuple[Alternative, ...]
 
     @property
     def tracks(self) -> tuple[PackagedTrack, ...]:
-        """The tracks of its renditions."""
-        return tuple(each.track for each in self.renditions)
+        """The tracks of its members."""
+        return tuple(each.track for each in self.members)
 
 
-def sound_groups(package: Package) -> tuple[Group, ...]:
+def sound_groups(package: Package) -> tuple[Alternatives, ...]:
     """Return one group for each codec and number of channels. AAC comes first, as every player knows it.
 
     HLS wants the same choices in each group. A group that lacks one has the track of an earlier group, never of a later
     one: what plays everywhere needs no other codec.
     """
     tracks = sorted(package.of(TrackKind.AUDIO), key=lambda track: not track.codec.startswith("mp4a."))
-    return _groups(GroupType.SOUND, tracks, lambda track: f"{track.codec}-{track.channels}")
+    return _groups(AlternativeType.SOUND, tracks, lambda track: f"{track.codec}-{track.channels}")
 
 
-def text_groups(package: Package) -> tuple[Group, ...]:
+def text_groups(package: Package) -> tuple[Alternatives, ...]:
     """Return the group of all subtitles, if there are any."""
-    return _groups(GroupType.SUBTITLES, package.of(TrackKind.TEXT), lambda _: "text")
+    return _groups(AlternativeType.SUBTITLES, package.of(TrackKind.TEXT), lambda _: "text")
 
 
 def _groups(
-    type_: GroupType, tracks: Iterable[PackagedTrack], name_of: Callable[[PackagedTrack], str]
-) -> tuple[Group, ...]:
+    type_: AlternativeType, tracks: Iterable[PackagedTrack], name_of: Callable[[PackagedTrack], str]
+) -> tuple[Alternatives, ...]:
     named: dict[str, list[PackagedTrack]] = {}
     for track in tracks:
         named.setdefault(name_of(track), []).append(track)
@@ -71,17 +71,17 @@ def _groups(
         groups[name] = known | (own := _choices(members))
         known = own | known
     flagged = (choice for each in groups.values() for choice, track in each.items() if track.given.is_default)
-    default = next(flagged, next(iter(known), None) if type_ is GroupType.SOUND else None)
+    default = next(flagged, next(iter(known), None) if type_ is AlternativeType.SOUND else None)
     automatic = _first_of_each_language(sorted(known, key=lambda choice: choice != default))
     names = _names(known, type_)
 
-    def rendition(choice: _Choice, track: PackagedTrack) -> Rendition:
-        return Rendition(
+    def alternative(choice: _Choice, track: PackagedTrack) -> Alternative:
+        return Alternative(
             track=track, name=names[choice], is_default=choice == default, is_automatic=choice in automatic
         )
 
     return tuple(
-        Group(type=type_, name=name, renditions=tuple(rendition(*each) for each in members.items()))
+        Alternatives(type=type_, name=name, members=tuple(alternative(*each) for each in members.items()))
         for name, members in groups.items()
     )
 
@@ -104,7 +104,7 @@ def _first_of_each_language(choices: Iterable[_Choice]) -> frozenset[_Choice]:
     return frozenset(first.values())
 
 
-def _names(choices: Iterable[_Choice], type_: GroupType) -> dict[_Choice, str]:
+def _names(choices: Iterable[_Choice], type_: AlternativeType) -> dict[_Choice, str]:
     names: dict[_Choice, str] = {}
     for choice in choices:
         language, title, _, _ = choice
