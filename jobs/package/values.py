@@ -3,7 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
+
+MICROSECONDS = 1_000_000  #: Of a second
 
 
 class TrackKind(StrEnum):
@@ -46,7 +50,7 @@ class PackagedSegment:
     keyframe_bytes: int = 0  #: How many of its first bytes suffice to show its first picture; 0 for sound and text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PackagedTrack:
     """One track of a package, as playlists describe it."""
 
@@ -72,20 +76,46 @@ class PackagedTrack:
     @property
     def mean_bps(self) -> int:
         """The average bitrate of the segments."""
-        return _rate_bps(sum(each.size_bytes for each in self.segments), self.duration_s)
+        return _rate_bps(sum(each.size_bytes for each in self.segments), sum(self.durations_us))
 
-    @property
-    def peak_bps(self) -> int:
-        """The largest bitrate of a segment."""
-        return max(_rate_bps(each.size_bytes, each.duration_ticks * self.time_base) for each in self.segments)
+    @cached_property
+    def durations_us(self) -> tuple[int, ...]:
+        """The segments' durations in microseconds. Each end is rounded, so the sum is off by half of one at most."""
+        ticks = accumulate((each.duration_ticks for each in self.segments), initial=0)
+        ends = [round(each * self.time_base * MICROSECONDS) for each in ticks]
+        return tuple(end - begin for begin, end in pairwise(ends))
+
+    @cached_property
+    def longest_s(self) -> int:
+        """The longest duration of a segment, rounded to seconds as HLS requires; at least 1."""
+        return max(1, (max(self.durations_us) + MICROSECONDS // 2) // MICROSECONDS)
+
+    def peak_bps(self, target_s: int) -> int:
+        """Return the peak segment bitrate as HLS defines it.
+
+        That is the largest bitrate of any adjoining segments that last between 0.5 and 1.5 times ``target_s`` together,
+        so a very short segment counts with its neighbours. A track without such segments has its average bitrate.
+        """
+        shortest_us, longest_us = target_s * MICROSECONDS // 2, target_s * MICROSECONDS * 3 // 2
+        ends_us = tuple(accumulate(self.durations_us, initial=0))
+        ends_bytes = tuple(accumulate((each.size_bytes for each in self.segments), initial=0))
+        rates = [0]
+        for first in range(len(self.segments)):
+            for end in range(first + 1, len(ends_us)):
+                duration_us = ends_us[end] - ends_us[first]
+                if duration_us > longest_us:
+                    break
+                if duration_us >= shortest_us:
+                    rates.append(_rate_bps(ends_bytes[end] - ends_bytes[first], duration_us))
+        return max(rates) or self.mean_bps
 
 
-def _rate_bps(size_bytes: int, duration_s: Fraction) -> int:
+def _rate_bps(size_bytes: int, duration_us: int) -> int:
     """Return a bitrate, rounded up, so that no player finds more than what is stated."""
-    return -(-size_bytes * 8 * duration_s.denominator // duration_s.numerator)
+    return -(-size_bytes * 8 * MICROSECONDS // duration_us)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Package:
     """All tracks of a package. The video tracks show the same pictures at the same times, with the same segments."""
 
@@ -96,3 +126,14 @@ class Package:
     def of(self, kind: TrackKind) -> tuple[PackagedTrack, ...]:
         """Return the tracks of one kind, in their order."""
         return tuple(track for track in self.tracks if track.given.kind is kind)
+
+    def target_s(self, track: PackagedTrack) -> int:
+        """Return the target duration of a track's HLS playlist, the same for all video and sound of the package."""
+        alike = (
+            (track,) if track.given.kind is TrackKind.TEXT else (*self.of(TrackKind.VIDEO), *self.of(TrackKind.AUDIO))
+        )
+        return max(each.longest_s for each in alike)
+
+    def peak_bps(self, track: PackagedTrack) -> int:
+        """Return a track's peak segment bitrate as HLS defines it."""
+        return track.peak_bps(self.target_s(track))

@@ -1,0 +1,114 @@
+"""The groups of sound and subtitles among which a viewer chooses, by the rules of HLS."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, count
+
+from .names import one_line
+from .values import Package, PackagedTrack, TrackKind
+
+#: What a viewer takes for the same choice in other encodings: language, title, forced or not, and the how-manyth.
+_Choice = tuple[str | None, str, bool, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One track of a group, as a viewer sees it."""
+
+    track: PackagedTrack
+    name: str  #: Unique in the group; the same in each group
+    is_default: bool
+    is_automatic: bool  #: Whether a player may choose it by the viewer's language
+
+
+class AlternativeType(StrEnum):
+    """What alternatives are, in the words of HLS."""
+
+    SOUND = "AUDIO"
+    SUBTITLES = "SUBTITLES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """A group of HLS: what a player may choose from beside one variant."""
+
+    type: AlternativeType
+    name: str
+    members: tuple[Alternative, ...]
+
+    @property
+    def tracks(self) -> tuple[PackagedTrack, ...]:
+        """The tracks of its members."""
+        return tuple(each.track for each in self.members)
+
+
+def sound_groups(package: Package) -> tuple[Alternatives, ...]:
+    """Return one group for each codec and number of channels. AAC comes first, as every player knows it.
+
+    HLS wants the same choices in each group. A group that lacks one has the track of an earlier group, never of a later
+    one: what plays everywhere needs no other codec.
+    """
+    tracks = sorted(package.of(TrackKind.AUDIO), key=lambda track: not track.codec.startswith("mp4a."))
+    return _groups(AlternativeType.SOUND, tracks, lambda track: f"{track.codec}-{track.channels}")
+
+
+def text_groups(package: Package) -> tuple[Alternatives, ...]:
+    """Return the group of all subtitles, if there are any."""
+    return _groups(AlternativeType.SUBTITLES, package.of(TrackKind.TEXT), lambda _: "text")
+
+
+def _groups(
+    type_: AlternativeType, tracks: Iterable[PackagedTrack], name_of: Callable[[PackagedTrack], str]
+) -> tuple[Alternatives, ...]:
+    named: dict[str, list[PackagedTrack]] = {}
+    for track in tracks:
+        named.setdefault(name_of(track), []).append(track)
+    known: dict[_Choice, PackagedTrack] = {}
+    groups: dict[str, dict[_Choice, PackagedTrack]] = {}
+    for name, members in named.items():
+        groups[name] = known | (own := _choices(members))
+        known = own | known
+    flagged = (choice for each in groups.values() for choice, track in each.items() if track.given.is_default)
+    default = next(flagged, next(iter(known), None) if type_ is AlternativeType.SOUND else None)
+    automatic = _first_of_each_language(sorted(known, key=lambda choice: choice != default))
+    names = _names(known, type_)
+
+    def alternative(choice: _Choice, track: PackagedTrack) -> Alternative:
+        return Alternative(
+            track=track, name=names[choice], is_default=choice == default, is_automatic=choice in automatic
+        )
+
+    return tuple(
+        Alternatives(type=type_, name=name, members=tuple(alternative(*each) for each in members.items()))
+        for name, members in groups.items()
+    )
+
+
+def _choices(members: Iterable[PackagedTrack]) -> dict[_Choice, PackagedTrack]:
+    seen: Counter[tuple[str | None, str, bool]] = Counter()
+    found: dict[_Choice, PackagedTrack] = {}
+    for track in members:
+        choice = (track.given.language, one_line(track.given.title), track.given.is_forced)
+        found[*choice, seen[choice]] = track
+        seen[choice] += 1
+    return found
+
+
+def _first_of_each_language(choices: Iterable[_Choice]) -> frozenset[_Choice]:
+    first: dict[tuple[str | None, bool], _Choice] = {}
+    for choice in choices:
+        language, _, is_forced, _ = choice
+        first.setdefault((language, is_forced), choice)
+    return frozenset(first.values())
+
+
+def _names(choices: Iterable[_Choice], type_: AlternativeType) -> dict[_Choice, str]:
+    names: dict[_Choice, str] = {}
+    for choice in choices:
+        language, title, _, _ = choice
+        wanted = title or language or type_.name.capitalize()
+        others = chain([f"{wanted} ({language})"] if title and language else [], (f"{wanted} {n}" for n in count(2)))
+        names[choice] = next(each for each in chain([wanted], others) if each not in names.values())
+    return names

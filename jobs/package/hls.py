@@ -1,0 +1,139 @@
+"""The HLS playlists of a package, after draft-pantos-hls-rfc8216bis."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
+from .names import (
+    has_one_file,
+    header_file,
+    keyframes_file,
+    one_line,
+    playlist_file,
+    reference,
+    segment_file,
+    track_file,
+)
+from .values import MICROSECONDS, Layout, Package, PackagedTrack, TrackKind
+
+#: EXT-X-MAP beside whole segments needs version 6, which players have known since 2013.
+_BEGIN = ("#EXTM3U", "#EXT-X-VERSION:6")
+
+
+def master_playlist(package: Package) -> str:
+    """Return the playlist of all tracks. The package has at least one video track.
+
+    Variants come in the order of their sound groups, and for each group by rising bandwidth. So a player that begins
+    with the first variant, before it has measured anything, starts soonest.
+    """
+    sounds, texts = sound_groups(package), text_groups(package)
+    videos = sorted(package.of(TrackKind.VIDEO), key=package.peak_bps)
+    lines = [*_BEGIN, "#EXT-X-INDEPENDENT-SEGMENTS"]
+    lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
+    for groups in [(sound, *texts) for sound in sounds] or [texts]:
+        for video in videos:
+            lines += (_variant(package, video, groups), reference(playlist_file(video)))
+    lines += (_keyframe_variant(package, video) for video in videos)
+    return _text(lines)
+
+
+def media_playlist(package: Package, track: PackagedTrack) -> str:
+    """Return the playlist of one track.
+
+    All video and sound of a package states the same target duration, so that players may switch between them.
+    """
+    lines = [*_begin(package, track), "#EXT-X-INDEPENDENT-SEGMENTS"]
+    return _text([*lines, *_segments(package.layout, track), "#EXT-X-ENDLIST"])
+
+
+def keyframe_playlist(package: Package, track: PackagedTrack) -> str:
+    """Return the playlist of a video track's keyframes, one of each segment, for fast seeking."""
+    lines = [*_begin(package, track), "#EXT-X-I-FRAMES-ONLY"]
+    return _text([*lines, *_segments(package.layout, _keyframes_of(track), are_parts=True), "#EXT-X-ENDLIST"])
+
+
+def _begin(package: Package, track: PackagedTrack) -> tuple[str, ...]:
+    return (*_BEGIN, f"#EXT-X-TARGETDURATION:{package.target_s(track)}", "#EXT-X-PLAYLIST-TYPE:VOD")
+
+
+def _keyframes_of(track: PackagedTrack) -> PackagedTrack:
+    """Return the track as if its segments held no more than their keyframes."""
+    return replace(track, segments=tuple(replace(each, size_bytes=each.keyframe_bytes) for each in track.segments))
+
+
+def _segments(layout: Layout, track: PackagedTrack, *, are_parts: bool = False) -> Iterator[str]:
+    is_one_file, is_text = has_one_file(track, layout), track.given.kind is TrackKind.TEXT
+    if not is_text:
+        header = {"URI": _quoted(reference(track_file(track) if is_one_file else header_file(track)))}
+        yield _tag("EXT-X-MAP", header | ({"BYTERANGE": _quoted(f"{track.header_bytes}@0")} if is_one_file else {}))
+    for number, (segment, duration_us) in enumerate(zip(track.segments, track.durations_us, strict=True), start=1):
+        yield f"#EXTINF:{duration_us // MICROSECONDS}.{duration_us % MICROSECONDS:06d},"
+        if are_parts or (is_one_file and not is_text):
+            yield f"#EXT-X-BYTERANGE:{segment.size_bytes}@{segment.offset_bytes if is_one_file else 0}"
+        yield reference(track_file(track) if is_one_file else segment_file(track, number))
+
+
+def _alternative(group: Alternatives, alternative: Alternative) -> str:
+    given, channels = alternative.track.given, alternative.track.channels
+    attributes = {"TYPE": group.type, "GROUP-ID": _quoted(group.name), "NAME": _quoted(alternative.name)}
+    if given.language:
+        attributes["LANGUAGE"] = _quoted(given.language)
+    attributes |= {"DEFAULT": _yes(alternative.is_default), "AUTOSELECT": _yes(alternative.is_automatic)}
+    if group.type is AlternativeType.SUBTITLES:
+        attributes["FORCED"] = _yes(given.is_forced)
+    if channels:
+        attributes["CHANNELS"] = _quoted(str(channels))
+    return _tag("EXT-X-MEDIA", attributes | {"URI": _quoted(reference(playlist_file(alternative.track)))})
+
+
+def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives, ...]) -> str:
+    """Return a variant's tag. Its bitrates are those with the largest choice of each group."""
+    tracks = [(video,), *(group.tracks for group in groups)]
+    sound = (track.codec for group in groups if group.type is AlternativeType.SOUND for track in group.tracks)
+    attributes = _rates(
+        peak_bps=sum(max(map(package.peak_bps, each)) for each in tracks),
+        mean_bps=sum(max(track.mean_bps for track in each) for each in tracks),
+    )
+    attributes |= _picture(video, [video.codec, *sound])
+    if video.frame_rate is not None:
+        thousandths = round(video.frame_rate * 1000)
+        attributes["FRAME-RATE"] = f"{thousandths // 1000}.{thousandths % 1000:03d}"
+    attributes |= {group.type: _quoted(group.name) for group in groups}
+    return _tag("EXT-X-STREAM-INF", attributes | {"CLOSED-CAPTIONS": "NONE"})
+
+
+def _keyframe_variant(package: Package, video: PackagedTrack) -> str:
+    keyframes = _keyframes_of(video)
+    attributes = _rates(peak_bps=package.peak_bps(keyframes), mean_bps=keyframes.mean_bps)
+    attributes |= _picture(video, [video.codec]) | {"URI": _quoted(reference(keyframes_file(video)))}
+    return _tag("EXT-X-I-FRAME-STREAM-INF", attributes)
+
+
+def _rates(*, peak_bps: int, mean_bps: int) -> dict[str, str]:
+    return {"BANDWIDTH": str(peak_bps), "AVERAGE-BANDWIDTH": str(mean_bps)}
+
+
+def _picture(video: PackagedTrack, codecs: Iterable[str]) -> dict[str, str]:
+    return (
+        {"CODECS": _quoted(",".join(dict.fromkeys(codecs)))}
+        | ({"SUPPLEMENTAL-CODECS": _quoted(video.supplemental_codec)} if video.supplemental_codec else {})
+        | {"RESOLUTION": f"{video.width}x{video.height}"}
+        | ({"VIDEO-RANGE": video.video_range} if video.video_range else {})
+    )
+
+
+def _tag(name: str, attributes: Mapping[str, str]) -> str:
+    return f"#{name}:{','.join(f'{key}={value}' for key, value in attributes.items())}"
+
+
+def _quoted(text: str) -> str:
+    """Return a quoted string; HLS has no way to write a quote in it."""
+    return '"' + one_line(text).replace('"', "'") + '"'
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001 - the value that is written
+    return "YES" if value else "NO"
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"

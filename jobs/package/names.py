@@ -1,0 +1,58 @@
+"""The names of a package's files, and how manifests write them."""
+
+import unicodedata
+from urllib.parse import quote
+
+from .values import Layout, PackagedTrack, TrackKind
+
+MASTER = "master.m3u8"  #: The HLS playlist of all tracks
+MANIFEST = "manifest.mpd"  #: The DASH manifest
+
+#: Unicode categories that neither HLS nor XML allows in a text, or that break its line.
+_REFUSED_CATEGORIES = frozenset({"Cc", "Cn", "Cs", "Zl", "Zp"})
+
+
+def track_file(track: PackagedTrack) -> str:
+    """Return the file with all bytes of a track: of text, and of ``Layout.RANGES``."""
+    return f"{track.given.name}.{'vtt' if track.given.kind is TrackKind.TEXT else 'mp4'}"
+
+
+def header_file(track: PackagedTrack) -> str:
+    """Return the file of a track's header in ``Layout.FILES``."""
+    return f"{track.given.name}/init.mp4"
+
+
+def segment_file(track: PackagedTrack, number: int) -> str:
+    """Return the file of a track's segment in ``Layout.FILES``; the first has the number 1."""
+    return f"{track.given.name}/{number:05d}.m4s"
+
+
+def segment_template(track: PackagedTrack) -> str:
+    """Return ``segment_file`` of any number as a relative URL in the words of DASH."""
+    return f"{reference(track.given.name)}/$Number%05d$.m4s"
+
+
+def playlist_file(track: PackagedTrack) -> str:
+    """Return the file of a track's HLS playlist."""
+    return f"{track.given.name}.m3u8"
+
+
+def keyframes_file(track: PackagedTrack) -> str:
+    """Return the file of the HLS playlist with a video track's keyframes."""
+    return f"{track.given.name}-keyframes.m3u8"
+
+
+def has_one_file(track: PackagedTrack, layout: Layout) -> bool:
+    """Return whether all bytes of a track are in one file."""
+    return layout is Layout.RANGES or track.given.kind is TrackKind.TEXT
+
+
+def reference(file: str) -> str:
+    """Return a file's name as a relative URL."""
+    return quote(file, safe="/")
+
+
+def one_line(text: str) -> str:
+    """Return a text without the characters that a manifest cannot hold."""
+    kept = (" " if unicodedata.category(each) in _REFUSED_CATEGORIES else each for each in text.replace("\ufeff", " "))
+    return " ".join("".join(kept).split())
