@@ -75,6 +75,16 @@ def write_cue(codec: str, text: str) -> bytes:
     return _WRITERS[codec](text)
 
 
+def webvtt_cue(begin_ms: int, end_ms: int, payload: str) -> str:
+    """Return a cue of a WebVTT file, without the blank line that separates cues."""
+    return f"{_clock(begin_ms)} --> {_clock(end_ms)}\n{payload}\n"
+
+
+def _clock(ms: int) -> str:
+    seconds, ms = divmod(ms, 1000)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
+
+
 def _without_blank_lines(text: str) -> str:
     return "\n".join(line for each in text.split("\n") if (line := each.rstrip())).strip("\0")
 

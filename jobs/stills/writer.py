@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...actors.stills.files import encode_still
 from ...actors.stills.taking import TakenPicture, TakenStills
+from ...actors.tracks.subtitles import webvtt_cue
 from ...cluster.grouping import counted
 from ...errors import InputUnreadable, ProofFailed
 from ..join.spool import storage_error
@@ -250,7 +251,7 @@ def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tu
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [
-        f"{_clock(begin)} --> {_clock(end)}\n{_target(still, size)}\n"
+        webvtt_cue(begin, end, _target(still, size))
         for still, (begin, end) in zip(stills, pairwise(floor(each * _MS_PER_S) for each in starts_s), strict=True)
         if begin < end
     ]
@@ -261,11 +262,6 @@ def _target(still: Still, size: tuple[int, int]) -> str:
     if still.tile is None:
         return still.file
     return f"{still.file}#xywh={still.tile.x},{still.tile.y},{size[0]},{size[1]}"
-
-
-def _clock(ms: int) -> str:
-    seconds, ms = divmod(ms, _MS_PER_S)
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
 
 
 def listed_stills(path: Path) -> frozenset[str]:

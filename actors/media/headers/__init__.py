@@ -2,7 +2,7 @@
 
 from .fragments import FILLER_BYTES, FilePart, Fragments, SplicedFile
 from .language_tags import LanguageForm, StatedLanguage, iso_639_2, language_changes, make_room, read_language_tags
-from .movie import TrackEnd, film_durations, has_several_descriptions, media_duration, track_end
+from .movie import TrackEnd, film_durations, has_several_descriptions, media_duration, track_end, track_number
 from .watch import FragmentWatch, HeaderWatch
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "media_duration",
     "read_language_tags",
     "track_end",
+    "track_number",
 ]

@@ -1,0 +1,136 @@
+"""Writes the boxes of fragments: ISO/IEC 14496-12 with the constraints of CMAF, ISO/IEC 23000-19, clause 7."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+TRACK_ID: Final = 1
+_FIELD_MAX: Final = 0xFFFFFFFF
+_DEFAULT_BASE_IS_MOOF: Final = 0x020000
+_DEFAULT_DURATION: Final = 0x08
+_DEFAULT_FLAGS: Final = 0x20
+_DATA_OFFSET: Final = 0x01
+_FIRST_FLAGS: Final = 0x04
+_DURATIONS: Final = 0x100
+_SIZES: Final = 0x200
+_OFFSETS: Final = 0x800
+_SYNC: Final = 0x02000000  # depends on no other sample
+_NOT_SYNC: Final = 0x01010000  # depends on others
+_STARTS_WITH_SYNC: Final = 0x90000000  # SAP type 1, at the beginning
+_HEAD_BYTES: Final = 8
+_LARGEST_REFERENCE: Final = 0x7FFFFFFF  # the field has 31 bits
+_MOST_REFERENCES: Final = 0xFFFF
+_ROLL: Final = b"roll"
+
+
+def box(kind: bytes, *contents: bytes) -> bytes:
+    """Return a box."""
+    size = _HEAD_BYTES + sum(map(len, contents))
+    return struct.pack(">I4s", size, kind) + b"".join(contents)
+
+
+def full_box(kind: bytes, version: int, flags: int, *contents: bytes) -> bytes:
+    """Return a box with a version and flags."""
+    return box(kind, struct.pack(">I", version << 24 | flags), *contents)
+
+
+def file_type(kind: bytes, *brands: bytes) -> bytes:
+    """Return ``ftyp`` or ``styp``; the first brand is the major one."""
+    return box(kind, brands[0], struct.pack(">I", 0), *brands)
+
+
+SEGMENT_TYPE: Final = file_type(b"styp", b"msdh", b"iso6", b"cmfs")
+"""Begins each segment file: a DASH media segment (ISO/IEC 23009-1, 6.3.4.2) that is a CMAF segment."""
+
+
+class Run(NamedTuple):
+    """The samples of a fragment, in decoding order. Times are ticks. Of pictures, only the first is a keyframe.
+
+    ``offsets`` are the presentation times minus the decoding times.
+    """
+
+    decode: int
+    durations: Sequence[int]
+    sizes_bytes: Sequence[int]
+    offsets: Sequence[int]
+    is_video: bool
+
+
+def fragment_head(number: int, run: Run, *, rolls: bool = False) -> bytes:
+    """Return a fragment's ``moof``, and the head of its ``mdat``, after which the samples follow.
+
+    ``number`` counts the track's fragments from 1. ``rolls``: the header describes how sound must be decoded before a
+    seek is exact, for all samples alike. Raises ValueError: the samples need 4 GiB.
+    """
+    size_bytes = sum(run.sizes_bytes) + _HEAD_BYTES
+    if size_bytes > _FIELD_MAX:
+        raise ValueError(f"a fragment of {size_bytes} bytes")
+    # The offset of the samples depends on the size of the box, but that size does not depend on the offset.
+    head = _movie_fragment(number, run, 0, rolls=rolls)
+    return _movie_fragment(number, run, len(head) + _HEAD_BYTES, rolls=rolls) + struct.pack(">I4s", size_bytes, b"mdat")
+
+
+def _movie_fragment(number: int, run: Run, data_offset: int, *, rolls: bool) -> bytes:
+    is_even = len(set(run.durations)) == 1
+    flags = _NOT_SYNC if run.is_video else _SYNC
+    header = full_box(
+        b"tfhd",
+        0,
+        _DEFAULT_BASE_IS_MOOF | _DEFAULT_FLAGS | (_DEFAULT_DURATION if is_even else 0),
+        struct.pack(">I", TRACK_ID),
+        struct.pack(">I", run.durations[0]) if is_even else b"",
+        struct.pack(">I", flags),
+    )
+    time = full_box(b"tfdt", 1, 0, struct.pack(">Q", run.decode))
+    group = full_box(b"sbgp", 0, 0, _ROLL, struct.pack(">3I", 1, len(run.durations), 1)) if rolls else b""
+    samples = _track_run(run, data_offset, states_durations=not is_even)
+    return box(b"moof", full_box(b"mfhd", 0, 0, struct.pack(">I", number)), box(b"traf", header, time, samples, group))
+
+
+def _track_run(run: Run, data_offset: int, *, states_durations: bool) -> bytes:
+    states_offsets = any(run.offsets)
+    columns = [
+        *([run.durations] if states_durations else []),
+        run.sizes_bytes,
+        *([run.offsets] if states_offsets else []),
+    ]
+    form = struct.Struct(f">{'I' * (len(columns) - states_offsets)}{'i' * states_offsets}")
+    flags = (
+        _DATA_OFFSET
+        | _SIZES
+        | (_FIRST_FLAGS if run.is_video else 0)
+        | (_DURATIONS if states_durations else 0)
+        | (_OFFSETS if states_offsets else 0)
+    )
+    head = struct.pack(">Ii", len(run.sizes_bytes), data_offset)
+    first = struct.pack(">I", _SYNC) if run.is_video else b""
+    rows = b"".join(form.pack(*row) for row in zip(*columns, strict=True))
+    # Version 1 allows pictures to be shown before the time at which they are decoded (CMAF 7.5.17).
+    return full_box(b"trun", 1, flags, head, first, rows)
+
+
+class Reference(NamedTuple):
+    """A segment as the segment index names it: its size, and its duration in ticks."""
+
+    size_bytes: int
+    duration: int
+
+
+def index_size(segments: int) -> int:
+    """Return the size of a segment index in bytes. Raises ValueError: more segments than it can name."""
+    if segments > _MOST_REFERENCES:
+        raise ValueError(f"{segments} segments, but a segment index names at most {_MOST_REFERENCES}")
+    return len(segment_index(1, 0, [Reference(0, 0)] * segments))
+
+
+def segment_index(timescale: int, start: int, segments: Sequence[Reference]) -> bytes:
+    """Return ``sidx`` (8.16.3): the segments follow it without a gap, and each begins with a keyframe.
+
+    ``start`` is when the first sample is presented, in ticks, without what an edit list hides. Raises ValueError: a
+    segment has 2 GiB.
+    """
+    if any(each.size_bytes > _LARGEST_REFERENCE for each in segments):
+        raise ValueError("a segment of 2 GiB or more")
+    rows = b"".join(struct.pack(">3I", *each, _STARTS_WITH_SYNC) for each in segments)
+    head = struct.pack(">IIQQHH", TRACK_ID, timescale, start, 0, 0, len(segments))
+    return full_box(b"sidx", 1, 0, head, rows)

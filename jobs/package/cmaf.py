@@ -1,0 +1,230 @@
+"""Writes the tracks of a package: CMAF (ISO/IEC 23000-19) from proven files, whose packets stay as they are.
+
+Each file is read twice: first its index, by which all tracks are cut, then its packets, one at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from ...errors import ProofFailed
+from ..join.spool import storage_error
+from .boxes import SEGMENT_TYPE, Reference, Run, fragment_head, index_size, segment_index
+from .codec_strings import codec_string, supplemental_codec
+from .header import cmaf_header
+from .proven import ProvenTrack, packets_of, read_proven
+from .samples import Cut, Samples, cut_at, cut_on_grid
+from .text import MILLISECOND, webvtt_of
+from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, TrackKind
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+
+_ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
+
+
+def track_file(track: GivenTrack) -> str:
+    """Return the name of the only file of a track: of all in ``Layout.RANGES``, of text in each layout."""
+    return f"{track.name}.vtt" if track.kind is TrackKind.TEXT else f"{track.name}.mp4"
+
+
+def header_file(track: GivenTrack) -> str:
+    """Return the name of a track's header in ``Layout.FILES``, relative to the package."""
+    return f"{track.name}/init.mp4"
+
+
+def segment_file(track: GivenTrack, number: int) -> str:
+    """Return the name of a segment in ``Layout.FILES``; ``number`` counts from 1."""
+    return f"{track.name}/{number:05}.m4s"
+
+
+def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fraction, layout: Layout) -> Package:
+    """Write the tracks of proven files into an existing folder, and return where everything is.
+
+    Raises ProofFailed: a file cannot be a CMAF track, or two video tracks do not have the same segments; StorageFailed.
+    """
+    proven = {each.name: read_proven(each) for each in given if each.kind is not TrackKind.TEXT}
+    cuts = _cuts(list(proven.values()), segment_s)
+    span_s = _span_s(list(proven.values()))
+    tracks = tuple(
+        _write_text(each, folder, span_s)
+        if each.kind is TrackKind.TEXT
+        else _write_track(proven[each.name], cuts[each.name], folder, layout)
+        for each in given
+    )
+    return Package(tracks=tracks, layout=layout, segment_s=segment_s)
+
+
+def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[Cut]]:
+    """Return the segments of each track: those of pictures on the grid, those of sound at the same times."""
+    videos = [each for each in proven if each.given.kind is TrackKind.VIDEO]
+    cuts = {each.given.name: cut_on_grid(each.samples, each.samples.starts, segment_s) for each in videos}
+    starts = [_starts_s(each.samples, cuts[each.given.name]) for each in videos]
+    for each, found in zip(videos, starts, strict=True):
+        _check_aligned(videos[0], each, starts[0], found)
+    for each in proven:
+        if each.given.kind is TrackKind.AUDIO:
+            every = range(len(each.samples.pts))
+            alone = [] if videos else cut_on_grid(each.samples, every, segment_s)
+            boundaries = starts[0][1:-1] if videos else [each.samples.time_s(cut.fragments[0]) for cut in alone]
+            cuts[each.given.name] = cut_at(each.samples, boundaries)
+    return cuts
+
+
+def _starts_s(samples: Samples, cuts: Sequence[Cut]) -> list[Fraction]:
+    """Return when each segment begins, and when the last one ends."""
+    return [*(samples.time_s(cut.fragments[0]) for cut in cuts), samples.end * samples.time_base]
+
+
+def _check_aligned(one: ProvenTrack, other: ProvenTrack, ones: Sequence[Fraction], others: Sequence[Fraction]) -> None:
+    for number, (a, b) in enumerate(zip(ones, others, strict=False), start=1):
+        if a != b:
+            where = (
+                f"segment {number} begins at {float(a):.6f} s" if number < len(ones) else f"ends at {float(a):.6f} s"
+            )
+            message = f"{where} in {one.given.name}, but at {float(b):.6f} s in {other.given.name}"
+            raise ProofFailed(message, _ADVICE)
+    if len(ones) != len(others):
+        message = (
+            f"{one.given.name} has {len(ones) - 1} segments, but {other.given.name} has {len(others) - 1}: "
+            "their keyframes differ"
+        )
+        raise ProofFailed(message, _ADVICE)
+
+
+def _span_s(proven: Sequence[ProvenTrack]) -> tuple[Fraction, Fraction]:
+    """Return when the pictures, or without pictures all tracks, begin and end."""
+    shown = [each for each in proven if each.given.kind is TrackKind.VIDEO] or proven
+    begins = [each.samples.time_s(0) for each in shown]
+    ends = [each.samples.end * each.samples.time_base for each in shown]
+    return max(Fraction(0), min(begins, default=Fraction(0))), max(ends, default=MILLISECOND)
+
+
+def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fraction]) -> PackagedTrack:
+    data = webvtt_of(given).encode()
+    with _written(folder / track_file(given)) as file:
+        file.write(data)
+    begin, end = (round(each / MILLISECOND) for each in span_s)
+    segment = PackagedSegment(begin, max(1, end - begin), 0, len(data))
+    return PackagedTrack(given=given, codec="", time_base=MILLISECOND, segments=(segment,))
+
+
+def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout: Layout) -> PackagedTrack:
+    given, samples = proven.given, proven.samples
+    header = cmaf_header(proven.header, end=samples.end, hidden=samples.hidden)
+    with packets_of(given) as (_, packets):
+        writer = _TrackWriter(proven, packets)
+        if layout is Layout.RANGES:
+            index_bytes, segments = _write_ranges(writer, cuts, folder / track_file(given), header)
+        else:
+            index_bytes, segments = 0, _write_files(writer, cuts, folder, header)
+    width, height = proven.header.shown_size
+    is_video = given.kind is TrackKind.VIDEO
+    entry = proven.header.sample_entry
+    return PackagedTrack(
+        given=given,
+        codec=codec_string(entry),
+        supplemental_codec=supplemental_codec(entry) if is_video else "",
+        time_base=samples.time_base,
+        segments=tuple(segments),
+        header_bytes=len(header),
+        index_bytes=index_bytes,
+        width=width if is_video else 0,
+        height=height if is_video else 0,
+        frame_rate=_frame_rate(samples) if is_video else None,
+        video_range=proven.video_range,
+        channels=proven.channels,
+        sample_rate_hz=proven.sample_rate_hz,
+    )
+
+
+def _frame_rate(samples: Samples) -> Fraction:
+    return len(samples.pts) / ((samples.end - int(samples.decode[0])) * samples.time_base)
+
+
+def _write_ranges(
+    writer: "_TrackWriter", cuts: Sequence[Cut], path: Path, header: bytes
+) -> tuple[int, list[PackagedSegment]]:
+    """Write one file. The segment index gets its place first, and its values at the end."""
+    with _written(path) as file:
+        index_bytes = index_size(len(cuts))
+        file.write(header + bytes(index_bytes))
+        segments = [writer.segment(file, cut, file.tell()) for cut in cuts]
+        references = [Reference(each.size_bytes, each.duration_ticks) for each in segments]
+        file.seek(len(header))
+        timescale = writer.proven.header.timescale
+        file.write(segment_index(timescale, segments[0].start_ticks, references))
+    return index_bytes, segments
+
+
+def _write_files(writer: "_TrackWriter", cuts: Sequence[Cut], folder: Path, header: bytes) -> list[PackagedSegment]:
+    given, place, segments = writer.proven.given, len(header), list[PackagedSegment]()
+    with _written(folder / header_file(given)) as file:
+        file.write(header)
+    for number, cut in enumerate(cuts, start=1):
+        with _written(folder / segment_file(given, number)) as file:
+            segments.append(writer.segment(file, cut, place, begins_with=SEGMENT_TYPE))
+        place += segments[-1].size_bytes
+    return segments
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing, in a folder that is made as needed. Raises StorageFailed."""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+class _TrackWriter:
+    """Writes the segments of a track in order, with one packet in memory."""
+
+    def __init__(self, proven: ProvenTrack, packets: "Iterator[Packet[Stream]]") -> None:
+        self.proven = proven
+        self._packets = packets
+        self._fragments = 0
+
+    def segment(self, file: IO[bytes], cut: Cut, offset: int, *, begins_with: bytes = b"") -> PackagedSegment:
+        """Write a segment at ``offset`` of the track's bytes. Raises ProofFailed: the file changed since it was read."""
+        samples, (first, *_), end = self.proven.samples, cut.fragments, cut.end
+        file.write(begins_with)
+        size_bytes, keyframe_bytes = len(begins_with), 0
+        for span in cut.spans:
+            head = self._head(*span)
+            file.write(head)
+            size_bytes += len(head)
+            if span[0] == first and self.proven.given.kind is TrackKind.VIDEO:
+                keyframe_bytes = size_bytes + int(samples.sizes_bytes[first])
+            size_bytes += self._payloads(file, *span)
+        start = max(0, int(samples.decode[first]))
+        after = int(samples.decode[end]) if end < len(samples.pts) else samples.end
+        return PackagedSegment(start, after - start, offset, size_bytes, keyframe_bytes)
+
+    def _head(self, first: int, end: int) -> bytes:
+        samples, given = self.proven.samples, self.proven.given
+        self._fragments += 1
+        decode = samples.decode[first:end]
+        run = Run(
+            decode=int(decode[0]) + samples.hidden,
+            durations=samples.durations[first:end].tolist(),
+            sizes_bytes=samples.sizes_bytes[first:end].tolist(),
+            offsets=(samples.pts[first:end] - decode).tolist(),
+            is_video=given.kind is TrackKind.VIDEO,
+        )
+        return fragment_head(self._fragments, run, rolls=bool(self.proven.header.rolls))
+
+    def _payloads(self, file: IO[bytes], first: int, end: int) -> int:
+        """Write the packets of a fragment, and return how many bytes they have."""
+        samples, written = self.proven.samples, 0
+        for number, packet in zip(range(first, end), islice(self._packets, end - first), strict=True):
+            if (packet.pts, packet.size) != (int(samples.pts[number]), int(samples.sizes_bytes[number])):
+                raise ProofFailed(f"{self.proven.given.path} changed while it was packaged", _ADVICE)
+            written += file.write(packet)
+        return written

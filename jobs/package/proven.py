@@ -1,0 +1,110 @@
+"""Reads the tracks of proven mp4 files: what describes them, and their packets."""
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import av.error
+import numpy as np
+
+from ...actors.limits import NO_LIMITS
+from ...actors.media.av_abi import structures
+from ...actors.media.headers import TrackEnd, track_end
+from ...actors.media.opening import open_bytes, open_source
+from ...actors.media.structure import reader_of
+from ...errors import InputError, ProofFailed
+from .header import ProvenHeader, proven_header
+from .samples import Samples
+from .values import GivenTrack, TrackKind
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+
+_ADVICE: Final = "Please report this error together with the file."
+_RANGES: Final = {16: "PQ", 18: "HLG"}  # transfer characteristics of H.273 that are HDR
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenTrack:
+    """A track of a proven file: its header, its samples, and what only its bitstream or header as a whole states."""
+
+    given: GivenTrack
+    header: ProvenHeader
+    samples: Samples
+    video_range: str = ""
+    channels: int = 0
+    sample_rate_hz: int = 0
+
+
+@contextmanager
+def packets_of(given: GivenTrack) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
+    """Open a proven file, and yield a track's stream and its packets in decoding order.
+
+    Raises ProofFailed: the file cannot be read, or has no such track.
+    """
+    try:
+        with open_source(str(given.path), limits=NO_LIMITS) as opened:
+            if given.stream >= len(opened.streams):
+                raise ProofFailed(f"{given.path} has no track {given.stream} for {given.name}", _ADVICE)
+            stream = opened.streams[given.stream]
+            yield stream, (packet for packet in opened.demux(stream) if packet.size)
+    except (InputError, av.error.FFmpegError) as error:
+        raise ProofFailed(f"{given.path} cannot be read back for {given.name}: {error}", _ADVICE) from error
+
+
+def read_proven(given: GivenTrack) -> ProvenTrack:
+    """Read a track's header and index. Raises ProofFailed: the track cannot be packaged."""
+    with open_bytes(str(given.path)) as file, packets_of(given) as (stream, packets):
+        read = reader_of(file)
+        samples = _samples(given, stream, packets, track_end(read, stream.id))
+        parameters = structures(stream)[1]
+        return ProvenTrack(
+            given,
+            proven_header(read, given, stream.id),
+            samples,
+            video_range=_RANGES.get(parameters.transfer, "SDR") if given.kind is TrackKind.VIDEO else "",
+            channels=parameters.channel_layout.channels if given.kind is TrackKind.AUDIO else 0,
+            sample_rate_hz=parameters.sample_rate if given.kind is TrackKind.AUDIO else 0,
+        )
+
+
+def _samples(
+    given: GivenTrack, stream: "Stream", packets: "Iterator[Packet[Stream]]", stated: TrackEnd | None
+) -> Samples:
+    rows, last = array("q"), None
+    for packet in packets:
+        if packet.pts is None or packet.dts is None:
+            raise ProofFailed(f"a packet of {given.name} in {given.path} has no time", _ADVICE)
+        if packet.is_discard and given.kind is TrackKind.VIDEO:
+            raise ProofFailed(f"{given.path} hides a picture of {given.name} at tick {packet.pts}", _ADVICE)
+        rows.extend((packet.pts, packet.dts, packet.size, packet.is_keyframe))
+        last = packet
+    if last is None:
+        raise ProofFailed(f"track {given.name} in {given.path} has no packets", _ADVICE)
+    pts, dts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4).T
+    time_base = Fraction(stream.time_base or 1)
+    end = int(dts[-1]) + (last.duration or 0) + int(pts[0] - dts[0])
+    if given.kind is TrackKind.VIDEO and stated is not None and stated.tick_s <= time_base:
+        end = round(stated.end_s / time_base)
+    samples = Samples(time_base, pts, sizes_bytes, is_key.astype(np.bool_), end)
+    _check(given, samples)
+    return samples
+
+
+def _check(given: GivenTrack, samples: Samples) -> None:
+    """Raise ProofFailed if a CMAF track cannot hold these samples at these times."""
+    if (samples.durations <= 0).any():
+        at = int(samples.decode[int(np.argmin(samples.durations))])
+        raise ProofFailed(
+            f"two samples of {given.name} are presented at tick {at}, or the last one has no end", _ADVICE
+        )
+    if given.kind is not TrackKind.VIDEO and (samples.pts != samples.decode).any():
+        raise ProofFailed(f"samples of {given.name} are not in the order of their times", _ADVICE)
+    if given.kind is TrackKind.VIDEO and samples.hidden:
+        raise ProofFailed(f"{given.name} shows pictures before time 0", _ADVICE)
+    if given.kind is TrackKind.VIDEO and samples.starts[:1] != [0]:
+        raise ProofFailed(f"{given.name} does not begin with a keyframe that is shown first", _ADVICE)
