@@ -49,7 +49,7 @@ class LadderReport:
         frames, segments = self.renditions[0][1].frames, len(self.package.tracks[0].segments)
         return [
             f"ladder    {counted(len(self.renditions), 'rendition')} in {self.output}, {counted(frames, 'frame')} each",
-            *(f"track     {_line(track)}" for track in self.package.tracks),
+            *(f"track     {_line(self.package, track)}" for track in self.package.tracks),
             *(f"left out  {each.name}: {each.reason}" for each in self.left_out),
             f"segments  {segments} of about {float(self.package.segment_s):g} s in each track",
             f"decoded   {counted(self.decoded, 'time')} for {counted(self.encoded, 'encoded segment')}",
@@ -68,11 +68,11 @@ class LadderReport:
             "segment_s": str(self.package.segment_s),
             "renditions": {name: report.model_dump(mode="json") for name, report in self.renditions},
             "left_out": [{"name": each.name, "reason": each.reason} for each in self.left_out],
-            "tracks": [_track_json(track) for track in self.package.tracks],
+            "tracks": [_track_json(self.package, track) for track in self.package.tracks],
         }
 
 
-def _line(track: PackagedTrack) -> str:
+def _line(package: Package, track: PackagedTrack) -> str:
     given = track.given
     match given.kind:
         case TrackKind.VIDEO:
@@ -81,11 +81,11 @@ def _line(track: PackagedTrack) -> str:
             shown = f"{track.channels} channels, {given.language or 'und'}"
         case TrackKind.TEXT:
             shown = given.language or "und"
-    rate = f", {round(track.mean_bps / _BPS)} kbit/s ({round(track.peak_bps / _BPS)} at most)"
+    rate = f", {round(track.mean_bps / _BPS)} kbit/s ({round(package.peak_bps(track) / _BPS)} at most)"
     return f"{given.name}: {track.codec}, {shown}{rate if given.kind is not TrackKind.TEXT else ''}"
 
 
-def _track_json(track: PackagedTrack) -> dict[str, Any]:
+def _track_json(package: Package, track: PackagedTrack) -> dict[str, Any]:
     given = track.given
     return {
         "name": given.name,
@@ -95,7 +95,7 @@ def _track_json(track: PackagedTrack) -> dict[str, Any]:
         "segments": len(track.segments),
         "duration_s": str(track.duration_s),
         "mean_bps": track.mean_bps,
-        "peak_bps": track.peak_bps,
+        "peak_bps": package.peak_bps(track),
         "width": track.width,
         "height": track.height,
         "frame_rate": None if track.frame_rate is None else str(track.frame_rate),

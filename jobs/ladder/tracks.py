@@ -37,7 +37,7 @@ def _sides(path: Path, file: SourceDescription) -> Iterator[GivenTrack]:
                 stream=track.index,
                 kind=kind,
                 language=track.language_tag or track.language,
-                title=tag_value(track.tags, "title") or tag_value(track.tags, "handler_name") or "",
+                title=tag_value(track.tags, "title") or "",
                 is_default=bool(track.disposition & Disposition.default.value),
                 is_forced=bool(track.disposition & Disposition.forced.value),
             )
