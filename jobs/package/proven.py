@@ -1,7 +1,6 @@
 """Reads the tracks of proven mp4 files: what describes them, and their packets."""
 
 from array import array
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,8 @@ from .samples import Samples
 from .values import GivenTrack, TrackKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from av.packet import Packet
     from av.stream import Stream
 
@@ -99,12 +100,19 @@ def _check(given: GivenTrack, samples: Samples) -> None:
     """Raise ProofFailed if a CMAF track cannot hold these samples at these times."""
     if (samples.durations <= 0).any():
         at = int(samples.decode[int(np.argmin(samples.durations))])
-        raise ProofFailed(
-            f"two samples of {given.name} are presented at tick {at}, or the last one has no end", _ADVICE
-        )
+        raise ProofFailed(f"two samples of {given.name} are shown at tick {at}, or the last one has no end", _ADVICE)
     if given.kind is not TrackKind.VIDEO and (samples.pts != samples.decode).any():
         raise ProofFailed(f"samples of {given.name} are not in the order of their times", _ADVICE)
     if given.kind is TrackKind.VIDEO and samples.hidden:
         raise ProofFailed(f"{given.name} shows pictures before time 0", _ADVICE)
-    if given.kind is TrackKind.VIDEO and samples.starts[:1] != [0]:
-        raise ProofFailed(f"{given.name} does not begin with a keyframe that is shown first", _ADVICE)
+    if given.kind is TrackKind.VIDEO:
+        _check_keyframes(given, samples)
+
+
+def _check_keyframes(given: GivenTrack, samples: Samples) -> None:
+    if not samples.is_key[0]:
+        raise ProofFailed(f"{given.name} does not begin with a keyframe", _ADVICE)
+    is_mixed = samples.is_key & ~samples.is_start
+    if is_mixed.any():
+        message = f"in {given.name}, pictures around the keyframe at tick {int(samples.pts[int(np.argmax(is_mixed))])}"
+        raise ProofFailed(f"{message} are shown in another order than the keyframe", "Encode with closed GOPs.")
