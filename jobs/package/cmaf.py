@@ -132,7 +132,9 @@ def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout:
 
 
 def _frame_rate(samples: Samples) -> Fraction:
-    return len(samples.pts) / ((samples.end - int(samples.decode[0])) * samples.time_base)
+    """Return the average rate, without the last picture, which may be shown for any time."""
+    count, end = (len(samples.pts) - 1, samples.decode[-1]) if len(samples.pts) > 1 else (1, samples.end)
+    return count / (int(end - samples.decode[0]) * samples.time_base)
 
 
 def _write_ranges(

@@ -88,9 +88,12 @@ def _samples(
         raise ProofFailed(f"track {given.name} in {given.path} has no packets", _ADVICE)
     pts, dts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4).T
     time_base = Fraction(stream.time_base or 1)
-    end = int(dts[-1]) + (last.duration or 0) + int(pts[0] - dts[0])
-    if given.kind is TrackKind.VIDEO and stated is not None and stated.tick_s <= time_base:
-        end = round(stated.end_s / time_base)
+    end = int(pts[-1]) + (last.duration or 0)
+    if given.kind is TrackKind.VIDEO:
+        # An edit list ends where the last picture does; a fragmented file has only the sum of its samples' durations.
+        end = (stream.start_time or 0) + (stream.duration or 0)
+        if stated is not None and stated.tick_s <= time_base:
+            end = round(stated.end_s / time_base)
     samples = Samples(time_base, pts, sizes_bytes, is_key.astype(np.bool_), end)
     _check(given, samples)
     return samples
