@@ -46,7 +46,7 @@ SEGMENT_TYPE: Final = file_type(b"styp", b"msdh", b"iso6", b"cmfs")
 class Run(NamedTuple):
     """The samples of a fragment, in decoding order. Times are ticks. Of pictures, only the first is a keyframe.
 
-    ``offsets`` are the presentation times minus the decoding times.
+    ``offsets`` are the presentation times minus the decoding times, and not negative.
     """
 
     decode: int
@@ -94,7 +94,7 @@ def _track_run(run: Run, data_offset: int, *, states_durations: bool) -> bytes:
         run.sizes_bytes,
         *([run.offsets] if states_offsets else []),
     ]
-    form = struct.Struct(f">{'I' * (len(columns) - states_offsets)}{'i' * states_offsets}")
+    form = struct.Struct(f">{'I' * len(columns)}")
     flags = (
         _DATA_OFFSET
         | _SIZES
@@ -105,8 +105,7 @@ def _track_run(run: Run, data_offset: int, *, states_durations: bool) -> bytes:
     head = struct.pack(">Ii", len(run.sizes_bytes), data_offset)
     first = struct.pack(">I", _SYNC) if run.is_video else b""
     rows = b"".join(form.pack(*row) for row in zip(*columns, strict=True))
-    # Version 1 allows pictures to be shown before the time at which they are decoded (CMAF 7.5.17).
-    return full_box(b"trun", 1, flags, head, first, rows)
+    return full_box(b"trun", 0, flags, head, first, rows)
 
 
 class Reference(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from ...errors import ProofFailed
 from ..join.spool import storage_error
 from .boxes import SEGMENT_TYPE, Reference, Run, fragment_head, index_size, segment_index
 from .codec_strings import codec_string, supplemental_codec
+from .files import header_file, segment_file, track_file
 from .header import cmaf_header
 from .proven import ProvenTrack, packets_of, read_proven
 from .samples import Cut, Samples, cut_at, cut_on_grid
@@ -25,21 +27,6 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
-
-
-def track_file(track: GivenTrack) -> str:
-    """Return the name of the only file of a track: of all in ``Layout.RANGES``, of text in each layout."""
-    return f"{track.name}.vtt" if track.kind is TrackKind.TEXT else f"{track.name}.mp4"
-
-
-def header_file(track: GivenTrack) -> str:
-    """Return the name of a track's header in ``Layout.FILES``, relative to the package."""
-    return f"{track.name}/init.mp4"
-
-
-def segment_file(track: GivenTrack, number: int) -> str:
-    """Return the name of a segment in ``Layout.FILES``; ``number`` counts from 1."""
-    return f"{track.name}/{number:05}.m4s"
 
 
 def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fraction, layout: Layout) -> Package:
@@ -62,17 +49,21 @@ def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fracti
 def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[Cut]]:
     """Return the segments of each track: those of pictures on the grid, those of sound at the same times."""
     videos = [each for each in proven if each.given.kind is TrackKind.VIDEO]
-    cuts = {each.given.name: cut_on_grid(each.samples, each.samples.starts, segment_s) for each in videos}
+    cuts = {each.given.name: cut_on_grid(each.samples, segment_s) for each in videos}
     starts = [_starts_s(each.samples, cuts[each.given.name]) for each in videos]
     for each, found in zip(videos, starts, strict=True):
         _check_aligned(videos[0], each, starts[0], found)
     for each in proven:
         if each.given.kind is TrackKind.AUDIO:
-            every = range(len(each.samples.pts))
-            alone = [] if videos else cut_on_grid(each.samples, every, segment_s)
-            boundaries = starts[0][1:-1] if videos else [each.samples.time_s(cut.fragments[0]) for cut in alone]
-            cuts[each.given.name] = cut_at(each.samples, boundaries)
+            boundaries_s = starts[0][1:-1] if videos else _multiples_s(each.samples, segment_s)
+            cuts[each.given.name] = cut_at(each.samples, boundaries_s)
     return cuts
+
+
+def _multiples_s(samples: Samples, segment_s: Fraction) -> list[Fraction]:
+    """Return the multiples of ``segment_s`` after the beginning of sound that has no pictures."""
+    begin_s, end_s = max(Fraction(0), samples.time_s(0)), samples.end * samples.time_base
+    return [begin_s + number * segment_s for number in range(1, ceil((end_s - begin_s) / segment_s))]
 
 
 def _starts_s(samples: Samples, cuts: Sequence[Cut]) -> list[Fraction]:
@@ -81,19 +72,17 @@ def _starts_s(samples: Samples, cuts: Sequence[Cut]) -> list[Fraction]:
 
 
 def _check_aligned(one: ProvenTrack, other: ProvenTrack, ones: Sequence[Fraction], others: Sequence[Fraction]) -> None:
+    pair = f"{one.given.name} and {other.given.name}"
     for number, (a, b) in enumerate(zip(ones, others, strict=False), start=1):
         if a != b:
-            where = (
-                f"segment {number} begins at {float(a):.6f} s" if number < len(ones) else f"ends at {float(a):.6f} s"
-            )
-            message = f"{where} in {one.given.name}, but at {float(b):.6f} s in {other.given.name}"
+            message = f"{pair}: segment {number} begins, or the track ends, at {_words(a)} and at {_words(b)}"
             raise ProofFailed(message, _ADVICE)
     if len(ones) != len(others):
-        message = (
-            f"{one.given.name} has {len(ones) - 1} segments, but {other.given.name} has {len(others) - 1}: "
-            "their keyframes differ"
-        )
-        raise ProofFailed(message, _ADVICE)
+        raise ProofFailed(f"{pair} have {len(ones) - 1} and {len(others) - 1} segments", _ADVICE)
+
+
+def _words(time_s: Fraction) -> str:
+    return f"{float(time_s):.6f} s"
 
 
 def _span_s(proven: Sequence[ProvenTrack]) -> tuple[Fraction, Fraction]:
@@ -115,7 +104,7 @@ def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fractio
 
 def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout: Layout) -> PackagedTrack:
     given, samples = proven.given, proven.samples
-    header = cmaf_header(proven.header, end=samples.end, hidden=samples.hidden)
+    header = cmaf_header(proven.header, end=samples.end, edit=samples.hidden + samples.delay)
     with packets_of(given) as (_, packets):
         writer = _TrackWriter(proven, packets)
         if layout is Layout.RANGES:
@@ -143,7 +132,9 @@ def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout:
 
 
 def _frame_rate(samples: Samples) -> Fraction:
-    return len(samples.pts) / ((samples.end - int(samples.decode[0])) * samples.time_base)
+    """Return the average rate, without the last picture, which may be shown for any time."""
+    count, end = (len(samples.pts) - 1, samples.decode[-1]) if len(samples.pts) > 1 else (1, samples.end)
+    return count / (int(end - samples.decode[0]) * samples.time_base)
 
 
 def _write_ranges(
@@ -192,7 +183,7 @@ class _TrackWriter:
         self._fragments = 0
 
     def segment(self, file: IO[bytes], cut: Cut, offset: int, *, begins_with: bytes = b"") -> PackagedSegment:
-        """Write a segment at ``offset`` of the track's bytes. Raises ProofFailed: the file changed since it was read."""
+        """Write a segment at ``offset`` of the track's bytes. Raises ProofFailed: the file changed meanwhile."""
         samples, (first, *_), end = self.proven.samples, cut.fragments, cut.end
         file.write(begins_with)
         size_bytes, keyframe_bytes = len(begins_with), 0
@@ -215,7 +206,7 @@ class _TrackWriter:
             decode=int(decode[0]) + samples.hidden,
             durations=samples.durations[first:end].tolist(),
             sizes_bytes=samples.sizes_bytes[first:end].tolist(),
-            offsets=(samples.pts[first:end] - decode).tolist(),
+            offsets=(samples.pts[first:end] - decode + samples.delay).tolist(),
             is_video=given.kind is TrackKind.VIDEO,
         )
         return fragment_head(self._fragments, run, rolls=bool(self.proven.header.rolls))

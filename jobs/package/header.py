@@ -16,7 +16,7 @@ from .boxes import TRACK_ID, box, file_type, full_box
 from .values import GivenTrack
 
 BRANDS: Final = (b"iso6", b"cmfc")
-"""Signed composition offsets and default bases (14496-12, annex E), and CMAF (23000-19, annex A)."""
+"""Fragments that count positions and times from themselves (14496-12, annex E), and CMAF (23000-19, annex A)."""
 _UNITY: Final = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 _LONG_FIELDS: Final = 1
 _KEPT_OF_MEDIA: Final = (b"hdlr", b"elng")
@@ -79,14 +79,13 @@ def proven_header(read: Read, given: GivenTrack, track_id: int) -> ProvenHeader:
     )
 
 
-def cmaf_header(proven: ProvenHeader, *, end: int, hidden: int) -> bytes:
+def cmaf_header(proven: ProvenHeader, *, end: int, edit: int) -> bytes:
     """Return ``ftyp`` and ``moov``.
 
-    ``end`` is the time at which the track ends, in its ticks. ``hidden`` is how many ticks at the beginning of the
-    media an edit list hides: the priming of sound (CMAF 7.5.13 b). An edit of a fragmented file has no duration
-    (14496-12, 8.6.6.1).
+    ``end`` is when the track ends, in its ticks. An edit list presents the media from tick ``edit`` at time 0; the edit
+    has no duration, as in each file whose fragments follow its header (14496-12, 8.6.6.1).
     """
-    edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, hidden, 1, 0))) if hidden else b""
+    edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, edit, 1, 0))) if edit else b""
     empty = [full_box(kind, 0, 0, bytes(4)) for kind in (b"stts", b"stsc")]
     sizes = [full_box(b"stsz", 0, 0, bytes(8)), full_box(b"stco", 0, 0, bytes(4))]
     table = box(b"stbl", proven.descriptions, *empty, *sizes, proven.rolls)

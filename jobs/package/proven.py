@@ -1,7 +1,6 @@
 """Reads the tracks of proven mp4 files: what describes them, and their packets."""
 
 from array import array
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,8 @@ from .samples import Samples
 from .values import GivenTrack, TrackKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from av.packet import Packet
     from av.stream import Stream
 
@@ -87,9 +88,12 @@ def _samples(
         raise ProofFailed(f"track {given.name} in {given.path} has no packets", _ADVICE)
     pts, dts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4).T
     time_base = Fraction(stream.time_base or 1)
-    end = int(dts[-1]) + (last.duration or 0) + int(pts[0] - dts[0])
-    if given.kind is TrackKind.VIDEO and stated is not None and stated.tick_s <= time_base:
-        end = round(stated.end_s / time_base)
+    end = int(pts[-1]) + (last.duration or 0)
+    if given.kind is TrackKind.VIDEO:
+        # An edit list ends where the last picture does; a fragmented file has only the sum of its samples' durations.
+        end = (stream.start_time or 0) + (stream.duration or 0)
+        if stated is not None and stated.tick_s <= time_base:
+            end = round(stated.end_s / time_base)
     samples = Samples(time_base, pts, sizes_bytes, is_key.astype(np.bool_), end)
     _check(given, samples)
     return samples
@@ -99,12 +103,19 @@ def _check(given: GivenTrack, samples: Samples) -> None:
     """Raise ProofFailed if a CMAF track cannot hold these samples at these times."""
     if (samples.durations <= 0).any():
         at = int(samples.decode[int(np.argmin(samples.durations))])
-        raise ProofFailed(
-            f"two samples of {given.name} are presented at tick {at}, or the last one has no end", _ADVICE
-        )
+        raise ProofFailed(f"two samples of {given.name} are shown at tick {at}, or the last one has no end", _ADVICE)
     if given.kind is not TrackKind.VIDEO and (samples.pts != samples.decode).any():
         raise ProofFailed(f"samples of {given.name} are not in the order of their times", _ADVICE)
     if given.kind is TrackKind.VIDEO and samples.hidden:
         raise ProofFailed(f"{given.name} shows pictures before time 0", _ADVICE)
-    if given.kind is TrackKind.VIDEO and samples.starts[:1] != [0]:
-        raise ProofFailed(f"{given.name} does not begin with a keyframe that is shown first", _ADVICE)
+    if given.kind is TrackKind.VIDEO:
+        _check_keyframes(given, samples)
+
+
+def _check_keyframes(given: GivenTrack, samples: Samples) -> None:
+    if not samples.is_key[0]:
+        raise ProofFailed(f"{given.name} does not begin with a keyframe", _ADVICE)
+    is_mixed = samples.is_key & ~samples.is_start
+    if is_mixed.any():
+        message = f"in {given.name}, pictures around the keyframe at tick {int(samples.pts[int(np.argmax(is_mixed))])}"
+        raise ProofFailed(f"{message} are shown in another order than the keyframe", "Encode with closed GOPs.")

@@ -1,14 +1,16 @@
 """The samples of a track as columns of numbers, and how they are cut into fragments and segments. Pure.
 
-One rule for times: every track keeps the times at which the proven file presents its samples, its edit lists applied. All
-proven files of a package count from the same moment, so pictures and sound stay in step, and no time is shifted.
+One rule for times: each track keeps the times at which the proven file presents its samples, with its edit lists
+applied. All proven files of a package count from the same moment, so pictures and sound stay in step, and no time is
+shifted.
 
-- A picture's decoding time is the presentation time of the picture with the same number in presentation order, so that
-  each fragment's ``tfdt`` is the time of its first picture, fragments adjoin, and renditions that reorder differently
-  agree. Pictures may then be decoded "later" than shown: composition offsets are signed, without an edit list (CMAF
-  7.5.17). A demuxer adds its own delay.
-- Sound presented before time 0 (the priming of an encoder) is hidden by a single edit; ``tfdt`` counts from the first
-  sample (CMAF 7.5.13 b). Players of Media Source Extensions follow such an edit.
+- Picture n in decoding order is decoded at the time at which picture n in presentation order is shown. So each
+  fragment's ``tfdt`` is the time of its first picture, fragments adjoin, and renditions that reorder differently agree.
+- All pictures are then shown after a constant delay, for their reordering, and an edit takes the delay away (ISO/IEC
+  23000-19, 7.5.13 a; 14496-12, 8.6.6.1). Signed composition offsets would need no edit (7.5.17), but FFmpeg's demuxer
+  adds the delay to them, and pictures would lag behind their sound in players that use it.
+- Sound before time 0, the priming of its encoder, is hidden by such an edit, and ``tfdt`` counts from the first sample
+  (7.5.13 b). Browsers apply both edits to Media Source Extensions.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ Ticks: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """A track's samples in decoding order, all arrays of the same length. ``end`` is when the last one ends, in ticks."""
+    """A track's samples in decoding order, in columns. ``end`` is when the last one ends, in ticks."""
 
     time_base: Fraction
     pts: Ticks
@@ -47,20 +49,21 @@ class Samples:
 
     @property
     def hidden(self) -> int:
-        """How many ticks are presented before time 0."""
+        """How many ticks are before time 0."""
         return max(0, -int(self.decode[0]))
 
-    @property
-    def starts(self) -> list[int]:
-        """The numbers of the samples at which decoding and showing can begin: all before is shown before.
+    @cached_property
+    def delay(self) -> int:
+        """How many ticks pictures must be delayed so that none is shown before it is decoded."""
+        return int((self.decode - self.pts).max())
 
-        These are keyframes without leading pictures: SAP type 1 of 14496-12, annex I.
-        """
-        shown_before = np.maximum.accumulate(self.pts)
+    @property
+    def is_start(self) -> NDArray[np.bool_]:
+        """Whether a sample is shown after all earlier samples and before all later ones (SAP type 1)."""
         shown_after = np.minimum.accumulate(self.pts[::-1])[::-1]
-        is_clean = shown_after == self.pts
-        is_clean[1:] &= shown_before[:-1] < self.pts[1:]
-        return [int(each) for each in np.flatnonzero(self.is_key & is_clean)]
+        is_first: NDArray[np.bool_] = shown_after == self.pts
+        is_first[1:] &= np.maximum.accumulate(self.pts)[:-1] < self.pts[1:]
+        return is_first
 
     def time_s(self, number: int) -> Fraction:
         """Return when a sample is presented, in seconds."""
@@ -80,13 +83,14 @@ class Cut:
         return list(pairwise((*self.fragments, self.end)))
 
 
-def cut_on_grid(samples: Samples, starts: Sequence[int], segment_s: Fraction) -> list[Cut]:
-    """Cut at the first of ``starts`` at or after each multiple of ``segment_s`` from the first sample.
+def cut_on_grid(samples: Samples, segment_s: Fraction) -> list[Cut]:
+    """Cut at the first keyframe at or after each multiple of ``segment_s`` from the first sample, which is a keyframe.
 
-    ``starts`` begins with 0. Each of the other starts in a segment begins a fragment.
+    Each keyframe begins a fragment.
     """
+    starts = [int(each) for each in np.flatnonzero(samples.is_key)]
     step = segment_s / samples.time_base
-    begin = int(samples.pts[starts[0]])
+    begin = int(samples.pts[0])
     multiples = [int((int(samples.pts[each]) - begin) // step) for each in starts]
     firsts = [start for n, start in enumerate(starts) if not n or multiples[n] > multiples[n - 1]]
     return [

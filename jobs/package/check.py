@@ -1,0 +1,264 @@
+"""Checks a written package before it is published: read as players read it, it must equal the proven files."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from itertools import accumulate, chain, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import av.error
+
+from ...actors.bitstream.access_points import RandomAccess, random_access_kind
+from ...actors.limits import NO_LIMITS
+from ...actors.media.av_stream import extradata
+from ...actors.media.location import HeldSource
+from ...actors.media.opening import open_source
+from ...actors.media.structure import Read, reader_of
+from ...errors import InputError, ProofFailed
+from ..join.spool import storage_error
+from .codec_strings import codec_string
+from .files import JoinedFiles, track_files
+from .proven import packets_of
+from .reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
+from .text import check_text
+from .values import Layout, Package, PackagedSegment, PackagedTrack, TrackKind
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+
+_ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
+_BEGINNINGS: Final = frozenset({RandomAccess.IDR, RandomAccess.CRA, RandomAccess.FLAGGED})
+
+
+def check_package(folder: Path, package: Package) -> None:
+    """Read a written package back, and compare it with ``package`` and with the proven files.
+
+    Every packet must be the proven file's, with its time; segments must be where and when ``package`` says, begin with
+    keyframes and adjoin; all video tracks must have the same segments. Raises ProofFailed, which names the track and
+    the segment; StorageFailed.
+    """
+    for track in package.tracks:
+        with _naming(track.given.name):
+            _check_files(folder, package.layout, track)
+            if track.given.kind is TrackKind.TEXT:
+                check_text(folder / track_files(track.given, package.layout, 1)[0], track.given)
+            else:
+                _check_track(folder, package, track)
+    _check_aligned(package)
+
+
+def _check_track(folder: Path, package: Package, track: PackagedTrack) -> None:
+    names = track_files(track.given, package.layout, len(track.segments))
+    with JoinedFiles([folder / name for name in names]) as file:
+        read = reader_of(file)
+        header = stated_header(read)
+        _check_header(track, header)
+        _check_index(read, track)
+        fragments = [_fragments(read, track, number, package.layout) for number in range(len(track.segments))]
+        _check_times(track, header, fragments)
+        _check_cuts(package, track, header, fragments)
+        _check_packets(track, header, fragments, HeldSource.of(file) or "")
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Name a track or segment in an error."""
+    try:
+        yield
+    except ProofFailed as error:
+        raise ProofFailed(f"{place}: {error.message}", error.next_step) from error
+    except OSError as error:
+        raise storage_error(error, place) from error
+
+
+def _segment(number: int) -> AbstractContextManager[None]:
+    """Name a segment, counted from 0, in an error."""
+    return _naming(f"segment {number + 1}")
+
+
+def _require(holds: object, message: str) -> None:
+    if not holds:
+        raise ProofFailed(message, _ADVICE)
+
+
+def _check_files(folder: Path, layout: Layout, track: PackagedTrack) -> None:
+    """Check that the track has exactly its files, with the stated sizes."""
+    names = track_files(track.given, layout, len(track.segments))
+    sizes_bytes = [(folder / name).stat().st_size if (folder / name).is_file() else -1 for name in names]
+    parts = [track.header_bytes + track.index_bytes, *(each.size_bytes for each in track.segments)]
+    stated = parts if len(names) > 1 else [sum(parts)]
+    for name, size_bytes, due in zip(names, sizes_bytes, stated, strict=True):
+        _require(size_bytes == due, f"{name} has {size_bytes} bytes instead of {due}")
+    if layout is Layout.FILES and track.given.kind is not TrackKind.TEXT:
+        others = {f"{track.given.name}/{each.name}" for each in (folder / track.given.name).iterdir()} - set(names)
+        _require(not others, f"the folder holds {', '.join(sorted(others))}, which is no file of the track")
+    ends = accumulate(parts)
+    for number, (segment, begin) in enumerate(zip(track.segments, ends, strict=False)):
+        with _segment(number):
+            _require(segment.offset_bytes == begin, f"it begins at byte {begin}, not {segment.offset_bytes}")
+
+
+def _check_header(track: PackagedTrack, header: StatedHeader) -> None:
+    _require(b"cmfc" in header.brands, f"the header lacks the brand cmfc: {b' '.join(header.brands).decode('latin-1')}")
+    _require(header.size_bytes == track.header_bytes, f"the header ends at byte {header.size_bytes}")
+    _require(header.tracks == 1, f"the header has {header.tracks} tracks")
+    _require(Fraction(1, header.timescale) == track.time_base, f"a tick is 1/{header.timescale} s")
+    found = codec_string(header.sample_entry)
+    _require(found == track.codec, f"the codec is {found}, not {track.codec}")
+
+
+def _check_index(read: Read, track: PackagedTrack) -> None:
+    if not track.index_bytes:
+        return
+    index = stated_index(read, track.header_bytes)
+    _require(Fraction(1, index.timescale) == track.time_base, f"the segment index has ticks of 1/{index.timescale} s")
+    first = track.segments[0]
+    _require(index.start == first.start_ticks, f"the segment index begins at {index.start}, not {first.start_ticks}")
+    _require(not index.first_offset, f"the segment index skips {index.first_offset} bytes")
+    _require(index.size_bytes == track.index_bytes, f"the segment index has {index.size_bytes} bytes")
+    for number, (stated, segment) in enumerate(zip_longest(index.segments, track.segments)):
+        with _segment(number):
+            _require(stated is not None and segment is not None, "only the index or only the package knows it")
+            due = segment.size_bytes, segment.duration_ticks, True
+            _require(stated == due, f"the index states bytes, ticks and keyframe {tuple(stated)} instead of {due}")
+
+
+def _fragments(read: Read, track: PackagedTrack, number: int, layout: Layout) -> list[StatedFragment]:
+    segment = track.segments[number]
+    with _segment(number):
+        brands, found = stated_fragments(read, segment.offset_bytes, segment.offset_bytes + segment.size_bytes)
+        _require(found, "it has no fragment")
+        due = layout is Layout.FILES
+        _require((b"cmfs" in brands) is due, f"its brands are {b' '.join(brands).decode('latin-1') or 'missing'}")
+        if track.given.kind is not TrackKind.VIDEO:
+            return found
+        keyframe_bytes = found[0].first_sample_end - segment.offset_bytes
+        _require(segment.keyframe_bytes == keyframe_bytes, f"its keyframe ends at byte {keyframe_bytes}")
+        for each in found:
+            keys = [sample.is_key for sample in each.samples]
+            _require(keys[0], f"the fragment at tick {each.decode} does not begin with a keyframe")
+        return found
+
+
+def _check_times(track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]) -> None:
+    """Check that fragments adjoin and have the segments' times, and are counted from 1."""
+    due, count, lead = fragments[0][0].decode, 0, _lead(track, header)
+    for number, (segment, found) in enumerate(zip(track.segments, fragments, strict=True)):
+        with _segment(number):
+            for each in found:
+                count += 1
+                _require(each.number == count, f"its fragment {each.number} is the {count}. of the track")
+                _require(each.decode == due, f"a fragment begins at tick {each.decode} instead of {due}")
+                due += sum(sample.duration for sample in each.samples)
+            begin = max(0, found[0].decode - lead)
+            _require(begin == segment.start_ticks, f"it begins at tick {begin}, not {segment.start_ticks}")
+            ticks = due - lead - begin
+            _require(ticks == segment.duration_ticks, f"it lasts {ticks} ticks, not {segment.duration_ticks}")
+
+
+def _check_cuts(
+    package: Package, track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]
+) -> None:
+    """Check that the segments of pictures begin on the grid, and those of sound right after those of pictures."""
+    videos = package.of(TrackKind.VIDEO)
+    if track.given.kind is TrackKind.VIDEO:
+        times = [each.decode for found in fragments for each in found]
+        step = package.segment_s / track.time_base
+        wanted = [times[0] + number * step for number in range(int((times[-1] - times[0]) // step) + 1)]
+    elif videos:
+        times = [decode for decode, _ in _stated_times(track, header, fragments)]
+        wanted = [each.start_ticks * videos[0].time_base / track.time_base for each in videos[0].segments[1:]]
+    else:
+        return
+    places = {bisect_left(times, each) for each in wanted} | {0}
+    due = [max(0, times[place]) for place in sorted(places) if place < len(times)]
+    starts = [each.start_ticks for each in track.segments]
+    for number, (start, expected) in enumerate(zip_longest(starts, due)):
+        with _segment(number):
+            _require(start == expected, f"it begins at tick {start}, but is due at {expected}")
+
+
+def _check_packets(
+    track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]], source: str
+) -> None:
+    """Compare each packet with the proven file's, both in the boxes and as a demuxer yields it."""
+    ends = list(accumulate(sum(len(each.samples) for each in found) for found in fragments))
+    stated = _stated_times(track, header, fragments)
+    delay = header.edit - _lead(track, header)
+    shown, decoded = array("q"), array("q")
+    with packets_of(track.given) as (given, proven), _demuxed(source) as (stream, packaged):
+        for number, (one, other, each) in enumerate(zip_longest(proven, packaged, stated)):
+            with _segment(min(bisect_right(ends, number), len(ends) - 1)):
+                if one is None or other is None or each is None:
+                    raise ProofFailed(f"packet {number} is not both in the proven file and in the package", _ADVICE)
+                decode, sample = each
+                pts = decode + sample.offset - delay
+                _compare(track, one, other, pts, sample)
+                if number in (0, *ends) and track.given.kind is TrackKind.VIDEO:
+                    kind = random_access_kind(stream.codec_context.name, bytes(other), extradata(stream))
+                    _require(kind in _BEGINNINGS, f"its first picture is no keyframe: {kind.value}")
+                shown.append(pts)
+                decoded.append(decode)
+        is_stated = given.start_time is not None and given.duration is not None
+        end = (given.start_time or 0) + (given.duration or 0) if is_stated else 0
+    last = track.segments[-1]
+    _require(sorted(shown) == list(decoded), "decoding times are not the times of the pictures in ascending order")
+    if track.given.kind is TrackKind.VIDEO and end:
+        ticks = last.start_ticks + last.duration_ticks
+        _require(ticks == end, f"the track ends at tick {ticks}, but the proven file at {end}")
+
+
+def _lead(track: PackagedTrack, header: StatedHeader) -> int:
+    """Return by how many ticks decoding times exceed those of the package: by the hidden beginning of sound."""
+    return header.edit if track.given.kind is TrackKind.AUDIO else 0
+
+
+def _stated_times(
+    track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]
+) -> Iterator[tuple[int, StatedSample]]:
+    """Yield when each sample is decoded, on the clock of the package, and the sample."""
+    for each in chain.from_iterable(fragments):
+        decode = each.decode - _lead(track, header)
+        for sample in each.samples:
+            yield decode, sample
+            decode += sample.duration
+
+
+def _compare(
+    track: PackagedTrack, one: "Packet[Stream]", other: "Packet[Stream]", pts: int, sample: StatedSample
+) -> None:
+    at = f"the packet at tick {one.pts}"
+    _require(bytes(one) == bytes(other), f"{at} has other bytes than in the proven file")
+    _require(one.pts == other.pts == pts, f"{at} is shown at tick {other.pts}, or {pts} by its boxes")
+    is_key = one.is_keyframe == other.is_keyframe == sample.is_key
+    _require(is_key, f"{at} is {'' if one.is_keyframe else 'no '}keyframe in the proven file only")
+    if track.given.kind is TrackKind.AUDIO:
+        _require(one.duration == sample.duration, f"{at} lasts {sample.duration} ticks instead of {one.duration}")
+
+
+@contextmanager
+def _demuxed(source: str) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
+    try:
+        with open_source(source, limits=NO_LIMITS) as opened:
+            yield opened.streams[0], (packet for packet in opened.demux(opened.streams[0]) if packet.size)
+    except (InputError, av.error.FFmpegError) as error:
+        raise ProofFailed(f"the track cannot be read back: {error}", _ADVICE) from error
+
+
+def _check_aligned(package: Package) -> None:
+    """Check that all video tracks have the same segments at the same times."""
+    videos = package.of(TrackKind.VIDEO)
+    for track in videos[1:]:
+        for number, (one, other) in enumerate(zip_longest(videos[0].segments, track.segments)):
+            place = f"segment {number + 1} differs between {videos[0].given.name} and {track.given.name}"
+            _require(_span_s(videos[0], one) == _span_s(track, other), place)
+
+
+def _span_s(track: PackagedTrack, segment: PackagedSegment | None) -> tuple[Fraction, Fraction] | None:
+    if segment is None:
+        return None
+    return segment.start_ticks * track.time_base, segment.duration_ticks * track.time_base
