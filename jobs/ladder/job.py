@@ -5,7 +5,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
 from ..board.threads import in_thread, shielded, uncancellable
-from ..join.folder import check_folder, publish_folder
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
 from ..package.check import check_package
@@ -29,6 +27,7 @@ from ..report.events import Progress
 from ..report.report import Report
 from ..request.spec import TranscodeSpec
 from ..run.job_run import JobRun
+from .publish import check_place, publish_package
 from .report import INDEX, LadderReport, LeftOut
 from .rungs import check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
@@ -48,7 +47,7 @@ async def make_ladder(
     """
     began_s = time.monotonic()
     spec = spec.resolved()
-    await in_thread(check_folder, spec.output, listed_package, overwrite=spec.overwrite)
+    await in_thread(check_place, spec.source, spec.output, overwrite=spec.overwrite)
     spool = Spool(work_folder(spec.output), spec.output)
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
@@ -60,7 +59,7 @@ async def make_ladder(
         report = run.report(reports, package, folder, time.monotonic() - began_s)
         await shielded(lambda: _write(folder / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)
-        await uncancellable(publish_folder, folder, spec.output, listed_package, overwrite=spec.overwrite)
+        await uncancellable(publish_package, folder, report.files, spec.output, overwrite=spec.overwrite)
     except BaseException:  # even after a cancellation, finished segments are kept
         await asyncio.shield(in_thread(spool.keep))
         raise
@@ -187,11 +186,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise storage_error(error, path) from error
-
-
-def listed_package(path: Path) -> frozenset[str]:
-    """Return the names in a folder that an earlier ladder wrote into it; nothing if its report cannot be read."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
-        return frozenset(Path(each).parts[0] for each in index["files"])
-    return frozenset()

@@ -20,7 +20,8 @@ from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
 from ..join.spool import storage_error
 from .codec_strings import codec_string
-from .files import JoinedFiles, track_files
+from .files import JoinedFiles
+from .names import track_files
 from .proven import packets_of
 from .reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .text import check_text

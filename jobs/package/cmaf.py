@@ -15,8 +15,8 @@ from ...errors import ProofFailed
 from ..join.spool import storage_error
 from .boxes import SEGMENT_TYPE, Reference, Run, fragment_head, index_size, segment_index
 from .codec_strings import codec_string, supplemental_codec
-from .files import header_file, segment_file, track_file
 from .header import cmaf_header
+from .names import header_file, segment_file, track_file
 from .proven import ProvenTrack, packets_of, read_proven
 from .samples import Cut, Samples, cut_at, cut_on_grid
 from .text import MILLISECOND, webvtt_of

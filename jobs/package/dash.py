@@ -149,8 +149,8 @@ def _representation(package: Package, track: PackagedTrack) -> ET.Element:
     if track.sample_rate_hz:
         attributes["audioSamplingRate"] = str(track.sample_rate_hz)
     element = ET.Element("Representation", attributes)
-    if has_one_file(track, package.layout):
-        ET.SubElement(element, "BaseURL").text = reference(track_file(track))
+    if has_one_file(track.given, package.layout):
+        ET.SubElement(element, "BaseURL").text = reference(track_file(track.given))
     if not is_text:
         element.append(_index(track) if package.layout is Layout.RANGES else _timeline(track))
     return element
@@ -169,8 +169,8 @@ def _timeline(track: PackagedTrack) -> ET.Element:
     """Return the files of the header and the segments, with the segments' times."""
     attributes = {
         "timescale": str(track.time_base.denominator),
-        "initialization": reference(header_file(track)),
-        "media": segment_template(track),
+        "initialization": reference(header_file(track.given)),
+        "media": segment_template(track.given),
         "startNumber": "1",
     }
     element = ET.Element("SegmentTemplate", attributes)

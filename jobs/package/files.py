@@ -1,4 +1,4 @@
-"""The names of a track's files in a package, and its files read as one."""
+"""Reads several files as one."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -7,30 +7,6 @@ from itertools import accumulate
 from os import SEEK_CUR, SEEK_END, SEEK_SET
 from pathlib import Path
 from typing import IO, Self
-
-from .values import GivenTrack, Layout, TrackKind
-
-
-def track_file(track: GivenTrack) -> str:
-    """Return the name of a track's only file: of each track in ``Layout.RANGES``, of text in both layouts."""
-    return f"{track.name}.vtt" if track.kind is TrackKind.TEXT else f"{track.name}.mp4"
-
-
-def header_file(track: GivenTrack) -> str:
-    """Return the name of a track's header in ``Layout.FILES``, relative to the package."""
-    return f"{track.name}/init.mp4"
-
-
-def segment_file(track: GivenTrack, number: int) -> str:
-    """Return the name of a segment in ``Layout.FILES``; ``number`` counts from 1."""
-    return f"{track.name}/{number:05}.m4s"
-
-
-def track_files(track: GivenTrack, layout: Layout, segments: int) -> tuple[str, ...]:
-    """Return the names of all files of a track, in the order of its bytes."""
-    if layout is Layout.RANGES or track.kind is TrackKind.TEXT:
-        return (track_file(track),)
-    return header_file(track), *(segment_file(track, number) for number in range(1, segments + 1))
 
 
 class JoinedFiles:

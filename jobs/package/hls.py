@@ -32,7 +32,7 @@ def master_playlist(package: Package) -> str:
     lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
     for groups in [(sound, *texts) for sound in sounds] or [texts]:
         for video in videos:
-            lines += (_variant(package, video, groups), reference(playlist_file(video)))
+            lines += (_variant(package, video, groups), reference(playlist_file(video.given)))
     lines += (_keyframe_variant(package, video) for video in videos)
     return _text(lines)
 
@@ -62,15 +62,15 @@ def _keyframes_of(track: PackagedTrack) -> PackagedTrack:
 
 
 def _segments(layout: Layout, track: PackagedTrack, *, are_parts: bool = False) -> Iterator[str]:
-    is_one_file, is_text = has_one_file(track, layout), track.given.kind is TrackKind.TEXT
+    is_one_file, is_text = has_one_file(track.given, layout), track.given.kind is TrackKind.TEXT
     if not is_text:
-        header = {"URI": _quoted(reference(track_file(track) if is_one_file else header_file(track)))}
+        header = {"URI": _quoted(reference(track_file(track.given) if is_one_file else header_file(track.given)))}
         yield _tag("EXT-X-MAP", header | ({"BYTERANGE": _quoted(f"{track.header_bytes}@0")} if is_one_file else {}))
     for number, (segment, duration_us) in enumerate(zip(track.segments, track.durations_us, strict=True), start=1):
         yield f"#EXTINF:{duration_us // MICROSECONDS}.{duration_us % MICROSECONDS:06d},"
         if are_parts or (is_one_file and not is_text):
             yield f"#EXT-X-BYTERANGE:{segment.size_bytes}@{segment.offset_bytes if is_one_file else 0}"
-        yield reference(track_file(track) if is_one_file else segment_file(track, number))
+        yield reference(track_file(track.given) if is_one_file else segment_file(track.given, number))
 
 
 def _alternative(group: Alternatives, alternative: Alternative) -> str:
@@ -83,7 +83,7 @@ def _alternative(group: Alternatives, alternative: Alternative) -> str:
         attributes["FORCED"] = _yes(given.is_forced)
     if channels:
         attributes["CHANNELS"] = _quoted(str(channels))
-    return _tag("EXT-X-MEDIA", attributes | {"URI": _quoted(reference(playlist_file(alternative.track)))})
+    return _tag("EXT-X-MEDIA", attributes | {"URI": _quoted(reference(playlist_file(alternative.track.given)))})
 
 
 def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives, ...]) -> str:
@@ -105,7 +105,7 @@ def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives,
 def _keyframe_variant(package: Package, video: PackagedTrack) -> str:
     keyframes = _keyframes_of(video)
     attributes = _rates(peak_bps=package.peak_bps(keyframes), mean_bps=keyframes.mean_bps)
-    attributes |= _picture(video, [video.codec]) | {"URI": _quoted(reference(keyframes_file(video)))}
+    attributes |= _picture(video, [video.codec]) | {"URI": _quoted(reference(keyframes_file(video.given)))}
     return _tag("EXT-X-I-FRAME-STREAM-INF", attributes)
 
 

@@ -8,6 +8,6 @@ from .values import Package, TrackKind
 
 def manifests(package: Package) -> dict[str, str]:
     """Return the manifests by the names of their files, each after those that it refers to."""
-    playlists = {playlist_file(track): media_playlist(package, track) for track in package.tracks}
-    keyframes = {keyframes_file(each): keyframe_playlist(package, each) for each in package.of(TrackKind.VIDEO)}
+    playlists = {playlist_file(track.given): media_playlist(package, track) for track in package.tracks}
+    keyframes = {keyframes_file(each.given): keyframe_playlist(package, each) for each in package.of(TrackKind.VIDEO)}
     return playlists | keyframes | {MASTER: master_playlist(package), MANIFEST: manifest(package)}

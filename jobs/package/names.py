@@ -3,7 +3,7 @@
 import unicodedata
 from urllib.parse import quote
 
-from .values import Layout, PackagedTrack, TrackKind
+from .values import GivenTrack, Layout, TrackKind
 
 MASTER = "master.m3u8"  #: The HLS playlist of all tracks
 MANIFEST = "manifest.mpd"  #: The DASH manifest
@@ -12,39 +12,46 @@ MANIFEST = "manifest.mpd"  #: The DASH manifest
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cn", "Cs", "Zl", "Zp"})
 
 
-def track_file(track: PackagedTrack) -> str:
-    """Return the file with all bytes of a track: of text, and of ``Layout.RANGES``."""
-    return f"{track.given.name}.{'vtt' if track.given.kind is TrackKind.TEXT else 'mp4'}"
+def track_file(track: GivenTrack) -> str:
+    """Return the name of a track's only file: of each track in ``Layout.RANGES``, of text in both layouts."""
+    return f"{track.name}.{'vtt' if track.kind is TrackKind.TEXT else 'mp4'}"
 
 
-def header_file(track: PackagedTrack) -> str:
+def header_file(track: GivenTrack) -> str:
     """Return the file of a track's header in ``Layout.FILES``."""
-    return f"{track.given.name}/init.mp4"
+    return f"{track.name}/init.mp4"
 
 
-def segment_file(track: PackagedTrack, number: int) -> str:
+def segment_file(track: GivenTrack, number: int) -> str:
     """Return the file of a track's segment in ``Layout.FILES``; the first has the number 1."""
-    return f"{track.given.name}/{number:05d}.m4s"
+    return f"{track.name}/{number:05d}.m4s"
 
 
-def segment_template(track: PackagedTrack) -> str:
+def segment_template(track: GivenTrack) -> str:
     """Return ``segment_file`` of any number as a relative URL in the words of DASH."""
-    return f"{reference(track.given.name)}/$Number%05d$.m4s"
+    return f"{reference(track.name)}/$Number%05d$.m4s"
 
 
-def playlist_file(track: PackagedTrack) -> str:
+def playlist_file(track: GivenTrack) -> str:
     """Return the file of a track's HLS playlist."""
-    return f"{track.given.name}.m3u8"
+    return f"{track.name}.m3u8"
 
 
-def keyframes_file(track: PackagedTrack) -> str:
+def keyframes_file(track: GivenTrack) -> str:
     """Return the file of the HLS playlist with a video track's keyframes."""
-    return f"{track.given.name}-keyframes.m3u8"
+    return f"{track.name}-keyframes.m3u8"
 
 
-def has_one_file(track: PackagedTrack, layout: Layout) -> bool:
+def has_one_file(track: GivenTrack, layout: Layout) -> bool:
     """Return whether all bytes of a track are in one file."""
-    return layout is Layout.RANGES or track.given.kind is TrackKind.TEXT
+    return layout is Layout.RANGES or track.kind is TrackKind.TEXT
+
+
+def track_files(track: GivenTrack, layout: Layout, segments: int) -> tuple[str, ...]:
+    """Return the names of all files of a track, in the order of its bytes."""
+    if has_one_file(track, layout):
+        return (track_file(track),)
+    return header_file(track), *(segment_file(track, number) for number in range(1, segments + 1))
 
 
 def reference(file: str) -> str:
