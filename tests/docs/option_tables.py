@@ -34,7 +34,7 @@ metadata:
   name: codecfleet
 spec:
 """
-_EXPLAINED_BY = dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode")
+_EXPLAINED_BY = dict.fromkeys(("plan", "batch", "resume", "verify", "ladder", "stills", "infer"), "transcode")
 """The command whose chapter explains options that others share with it."""
 _JSON = "Print one JSON document, for programs."
 FEW_ROWS = 25

@@ -25,6 +25,7 @@ CHAPTERS = (
     ("batch",),
     ("resume",),
     ("probe", "plan", "verify"),
+    ("ladder",),
     ("stills",),
     ("infer",),
     ("submit", "jobs", "driver", "tenants", "usage"),
