@@ -4,7 +4,8 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
+from ...errors import CodecfleetError
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
@@ -20,18 +22,18 @@ from ..package.check import check_package
 from ..package.cmaf import write_tracks
 from ..package.manifests import manifests
 from ..package.values import Package
-from ..plan.plan import plan_of
+from ..plan.placing import demand_of
+from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for
 from ..report.channel import EventChannel
 from ..report.events import Progress
 from ..report.report import Report
-from ..request.spec import TranscodeSpec
 from ..run.job_run import JobRun
 from .publish import check_place, publish_package
 from .report import INDEX, LadderReport, LeftOut
 from .rungs import check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
-from .together import DecodeOnce
+from .together import DecodeOnce, demand_of_all
 from .tracks import given_tracks
 
 PACKAGE: Final = "package"  #: The folder's name while the job runs
@@ -73,7 +75,7 @@ class Ladder:
 
     spec: LadderSpec
     reads: Reads
-    renditions: Mapping[str, TranscodeSpec]  #: The request for each rendition by its name; the first carries the sound
+    plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
 
 
@@ -90,11 +92,22 @@ def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
     reads = read_for(asked[0])
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
-    renditions = {
-        rung.name: rendition_spec(spec, rung, folder, carries=not number).model_copy(update={"scale": scale})
-        for number, (rung, scale) in enumerate(chosen)
-    }
-    return Ladder(spec=spec, reads=reads, renditions=renditions, left_out=left_out)
+    plans = dict[str, Plan]()
+    for rung, scale in chosen:
+        each = rendition_spec(spec, rung, folder, carries=not plans).model_copy(update={"scale": scale})
+        with _naming(rung.name):
+            plans[rung.name] = plan_of(each, reads)
+    return Ladder(spec=spec, reads=reads, plans=plans, left_out=left_out)
+
+
+@contextmanager
+def _naming(rendition: str) -> Iterator[None]:
+    """Name the rendition in the message of an error."""
+    try:
+        yield
+    except CodecfleetError as error:
+        error.message = f"rendition {rendition}: {error.message}"
+        raise
 
 
 @dataclass(slots=True)
@@ -105,33 +118,36 @@ class _LadderRun:
     pool: Pool
     start: SharedCall
     progress: Callable[[int], None]
+    apart: str = ""  # why the renditions do not share their decoding
     decoded: int = 0
-    encoded: int = 0
     _frames: dict[str, int] = field(default_factory=dict)  # frames done by rendition
 
     async def renditions(self) -> dict[str, Report]:
         """Make all renditions at the same time. Raises the error of the first that fails."""
-        specs = self.ladder.renditions
-        folder = Path(next(iter(specs.values())).output).parent
+        plans = self.ladder.plans
+        folder = Path(next(iter(plans.values())).spec.output).parent
         await in_thread(lambda: folder.mkdir(exist_ok=True))
-        ids = {name: f"{secrets.token_hex(4)}-{name}" for name in specs}
+        ladder = secrets.token_hex(4)
+        ids = {name: f"{ladder}-{name}" for name in plans}
+        demand = demand_of_all(ladder, [demand_of(plan, ids[name]) for name, plan in plans.items()])
+        await self.start.wait()
+        self.apart = "" if demand is None else (await self.pool.preview(demand)).never
         async with TaskOwner() as owner:
-            once = DecodeOnce(self.pool, secrets.token_hex(4), list(ids.values()), owner)
+            once = DecodeOnce(self.pool, ladder, list(ids.values()), owner)
             tasks = {
-                name: owner.start(self._rendition(ids[name], name, spec, once, owner), f"rendition {name}")
-                for name, spec in specs.items()
+                name: owner.start(self._rendition(ids[name], name, once, owner), f"rendition {name}") for name in plans
             }
             reports = {name: await task for name, task in tasks.items()}
-            self.decoded, self.encoded = once.decoded, once.encoded
+            self.decoded = once.decoded
         return reports
 
-    async def _rendition(self, job: str, name: str, spec: TranscodeSpec, once: DecodeOnce, owner: TaskOwner) -> Report:
+    async def _rendition(self, job: str, name: str, once: DecodeOnce, owner: TaskOwner) -> Report:
         channel = EventChannel()
         listening = owner.start(self._listen(name, channel), f"progress of {name}")
         run = JobRun(
             job,
-            spec,
-            once,
+            self.ladder.plans[name].spec,
+            self.pool if self.apart else once,
             channel,
             start=self.start.wait,
             read=lambda _: self.ladder.reads,
@@ -139,7 +155,8 @@ class _LadderRun:
             keeps_record=True,
         )
         try:
-            return await run.run()
+            with _naming(name):
+                return await run.run()
         finally:
             once.leave(job)
             listening.cancel()
@@ -152,6 +169,7 @@ class _LadderRun:
 
     def report(self, reports: Mapping[str, Report], package: Package, folder: Path, wall_s: float) -> LadderReport:
         """Return the ladder's report; ``folder`` holds the package."""
+        encoded = sum(not each.restored for report in reports.values() for each in report.segments)
         files = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
         return LadderReport(
             source=self.ladder.spec.source,
@@ -161,15 +179,16 @@ class _LadderRun:
             package=package,
             files=(*files, INDEX),
             output_bytes=sum((folder / each).stat().st_size for each in files),
-            encoded=self.encoded,
-            decoded=self.decoded,
+            encoded=encoded,
+            decoded=encoded if self.apart else self.decoded,
+            apart=self.apart,
             wall_s=wall_s,
         )
 
 
 def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:
     """Write the package of finished renditions into ``folder``, and read it back. Raises ProofFailed; StorageFailed."""
-    files = {name: local_path(spec.output) for name, spec in ladder.renditions.items()}
+    files = {name: local_path(plan.spec.output) for name, plan in ladder.plans.items()}
     try:
         folder.mkdir()
         package = write_tracks(given_tracks(files), folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)

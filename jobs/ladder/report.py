@@ -33,6 +33,7 @@ class LadderReport:
     output_bytes: int  #: The size of all files but the report
     encoded: int  #: Segments that were encoded, over all renditions
     decoded: int  #: How often a stretch of the source was decoded for them
+    apart: str = ""  #: Why each rendition decoded the source by itself; "" if they shared their decoding
     wall_s: float
 
     @property
@@ -53,13 +54,14 @@ class LadderReport:
             *(f"left out  {each.name}: {each.reason}" for each in self.left_out),
             f"segments  {segments} of about {float(self.package.segment_s):g} s in each track",
             f"decoded   {counted(self.decoded, 'time')} for {counted(self.encoded, 'encoded segment')}",
+            *([f"apart     each rendition decodes by itself: {self.apart}"] if self.apart else []),
             f"time      {self.wall_s:.1f} s",
             *(f"warning: {name}: {warning.message}" for name, warning in self.warnings),
         ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values (docs/ladder.md)."""
-        names = ("source", "output", "output_bytes", "encoded", "decoded", "wall_s")
+        names = ("source", "output", "output_bytes", "encoded", "decoded", "apart", "wall_s")
         return {
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in names},

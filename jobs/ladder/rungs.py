@@ -14,7 +14,7 @@ from ..request.layers import Layer, spec_of
 from ..request.spec import TranscodeSpec
 from ..request.spec_file import KEYS_HELP, fields_of, layer_of
 from .report import LeftOut
-from .spec import LadderSpec
+from .spec import PRESET_SUFFIX, LadderSpec
 
 _PRESETS: Final = files(f"{__name__.split('.')[0]}.configs").joinpath("ladders")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -50,16 +50,18 @@ def read_rungs(preset: str) -> tuple[Rung, ...]:
 
 def preset_names() -> list[str]:
     """Return the names of the built-in presets."""
-    return sorted(each.name.removesuffix(".toml") for each in _PRESETS.iterdir() if each.name.endswith(".toml"))
+    return sorted(
+        each.name.removesuffix(PRESET_SUFFIX) for each in _PRESETS.iterdir() if each.name.endswith(PRESET_SUFFIX)
+    )
 
 
 def _path_of(preset: str) -> Path:
-    if preset.endswith(".toml"):
+    if preset.endswith(PRESET_SUFFIX):
         return Path(preset)
     if preset not in preset_names():
         listed = ", ".join(preset_names())
         raise UsageError(f"--preset: there is no ladder {preset}", f"Choose {listed}, or name a file, NAME.toml.")
-    return Path(str(_PRESETS.joinpath(f"{preset}.toml")))
+    return Path(str(_PRESETS.joinpath(f"{preset}{PRESET_SUFFIX}")))
 
 
 def _tables(file: TomlFile) -> Iterable[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "The package"
 DEFAULT_PRESET: Final = "hls-h264"
+PRESET_SUFFIX: Final = ".toml"  #: The end of the name of a preset that is a file of the user's own
 
 
 class _Which(Part):
@@ -98,4 +99,6 @@ class LadderSpec(
 
     def resolved(self) -> Self:
         """Make local paths absolute, because workers may run in another folder; return the new request."""
-        return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})
+        places = {"source": absolute(self.source), "output": absolute(self.output)}
+        own = {"preset": absolute(self.preset)} if self.preset.endswith(PRESET_SUFFIX) else {}
+        return self.model_copy(update=places | own)

@@ -90,7 +90,6 @@ class DecodeOnce(Pool):
         self._alone: set[tuple[str, int]] = set()
         self._labels: dict[tuple[str, str], str] = {}
         self.decoded = 0  #: How many stretches were decoded
-        self.encoded = 0  #: How many segments were encoded from them
 
     @property
     def state(self) -> PoolState:
@@ -169,7 +168,6 @@ class DecodeOnce(Pool):
         label = " and ".join(f"{work.label} of {work.job}" for work in works)
         self._labels |= {(work.job, work.label): label for work in works}
         self.decoded += 1
-        self.encoded += len(works)
         try:
             group.run = self._pool.submit(self._as_one(works, label))
         except CodecfleetError as error:

@@ -99,7 +99,7 @@ def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives,
         thousandths = round(video.frame_rate * 1000)
         attributes["FRAME-RATE"] = f"{thousandths // 1000}.{thousandths % 1000:03d}"
     attributes |= {group.type: _quoted(group.name) for group in groups}
-    return _tag("EXT-X-STREAM-INF", attributes | {"CLOSED-CAPTIONS": "NONE"})
+    return _tag("EXT-X-STREAM-INF", attributes)
 
 
 def _keyframe_variant(package: Package, video: PackagedTrack) -> str:

@@ -1,0 +1,257 @@
+"""Ladders on threads of this process: their renditions, packages, ends and second attempts."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+import av
+import pytest
+
+from codecfleet import Fleet, LadderReport, LadderSpec, TranscodeSpec
+from codecfleet.actors.device.work import Work
+from codecfleet.actors.media.stores import open_store
+from codecfleet.cluster.fleet.pool import Pool
+from codecfleet.errors import Cancelled, CodecfleetError, EncoderFailed, OutputExists, SegmentFailed, Unsupported
+from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
+from codecfleet.jobs.package.values import Layout, TrackKind
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
+
+from .local_jobs import transcode
+
+ResultT = TypeVar("ResultT")
+RUNGS = {"high": (48, 30), "middle": (32, 24), "low": (16, 20)}
+"""The height and the quality of each rendition."""
+FRAMES = 75
+
+
+def _toml(extra: str = "") -> str:
+    tables = [
+        f'[[rendition]]\nname = "{name}"\nscale = "{lines}p"\nquality = {quality}\n'
+        for name, (lines, quality) in RUNGS.items()
+    ]
+    return "\n".join(['codec = "h264"\npreset = 1\nkeyframe_interval = "0.5"\n', *tables, extra])
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film of three seconds, with a keyframe every half second."""
+    clip = Clip(times=constant_times(FRAMES), keyframes=frozenset(range(0, FRAMES, 12)))
+    return make_clip(tmp_path_factory.mktemp("film") / "film.mp4", clip)
+
+
+def ladder_spec(film: Path, folder: Path, extra: str = "", **options: object) -> LadderSpec:
+    """Return the request for a ladder of three renditions, in segments of half a second."""
+    preset = folder / "own.toml"
+    preset.write_text(_toml(extra))
+    given = {"segment_s": Fraction(1, 2), "packaged_s": Fraction(1), "layout": Layout.RANGES} | options
+    return LadderSpec(source=film, output=folder / "ladder", preset=preset, **given)
+
+
+class BadPool(LocalPool):
+    """A pool in which the last segment of one rendition cannot be encoded."""
+
+    def __init__(self, rendition: str) -> None:
+        super().__init__(3)
+        self._rendition = rendition
+        self._encoded = 0
+
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
+        """Fail for that segment, also if others are encoded with it, once the segments before it are encoded."""
+        if "segment 5 of" in work.label and f"-{self._rendition}" in work.label:
+            while self._encoded < 4:
+                await asyncio.sleep(0)
+            raise EncoderFailed("not today")
+        result = await super().result_of(work, look)
+        self._encoded += 1
+        return result
+
+
+def ladder(
+    spec: LadderSpec,
+    slots: int = 3,
+    *,
+    pool: Pool | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> LadderReport:
+    """Make a ladder."""
+
+    async def run() -> LadderReport:
+        async with Fleet(pool=pool or LocalPool(slots)) as fleet:
+            return await fleet.ladder(spec, progress=progress)
+
+    return asyncio.run(run())
+
+
+def packets(path: Path) -> list[tuple[str, int | None, bool]]:
+    """Return the digest, the time and the key flag of each packet of a file's first track."""
+    with av.open(str(path)) as opened:
+        return [(sha256(bytes(each)).hexdigest(), each.pts, each.is_keyframe) for each in opened.demux(0) if each.size]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder, apart from the report, which has times of the clock."""
+    return {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in folder.rglob("*")
+        if each.is_file() and each.name != "ladder.json"
+    }
+
+
+def test_each_rendition_is_a_transcode_of_its_own(film: Path, tmp_path: Path) -> None:
+    """Packets and times of each track are those of ``transcode``, although each part was decoded once for all."""
+    spec = ladder_spec(film, tmp_path)
+    counted: list[int] = []
+    report = ladder(spec, progress=counted.append)
+    names = [track.given.name for track in report.package.of(TrackKind.VIDEO)]
+    assert names == list(RUNGS)
+    segments = len(report.renditions[0][1].segments)
+    assert (report.decoded, report.encoded) == (segments, segments * len(RUNGS))
+    assert counted[-1] <= FRAMES * len(RUNGS)
+    for track in report.package.tracks:
+        lines, quality = RUNGS[track.given.name]
+        scale = None if lines == 48 else (None, lines)
+        alone = TranscodeSpec(
+            source=film,
+            output=tmp_path / f"{lines}.mp4",
+            segment_s=Fraction(1, 2),
+            keyframe_interval_s=Fraction(1, 2),
+            scale=scale,
+            quality=quality,
+            preset=1,
+        )
+        transcode(alone)
+        assert packets(Path(spec.output) / track_file(track.given)) == packets(Path(alone.output))
+    assert (
+        {MASTER, MANIFEST}
+        <= set(report.files)
+        == {str(each.relative_to(spec.output)) for each in Path(spec.output).rglob("*")}
+    )
+    assert json.loads((Path(spec.output) / "ladder.json").read_text())["decoded"] == segments
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_bytes_do_not_depend_on_workers(layout: Layout, film: Path, tmp_path: Path) -> None:
+    """One slot and five give the same files."""
+    found = []
+    for slots in (1, 5):
+        folder = tmp_path / str(slots)
+        folder.mkdir()
+        spec = ladder_spec(film, folder, layout=layout)
+        ladder(spec, slots)
+        found.append(contents(Path(spec.output)))
+    assert found[0] == found[1]
+
+
+def test_a_cancelled_ladder_goes_on(film: Path, tmp_path: Path) -> None:
+    """Its finished segments are not encoded again, and the bytes are those of a ladder that was not cancelled."""
+    spec, whole = ladder_spec(film, tmp_path), tmp_path / "whole"
+    whole.mkdir()
+    expected = ladder_spec(film, whole)
+    ladder(expected)
+
+    async def interrupted() -> None:
+        reached = asyncio.Event()
+        async with Fleet(pool=LocalPool(1)) as fleet:
+            task = asyncio.create_task(fleet.ladder(spec, progress=lambda done: done > FRAMES and reached.set()))
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(interrupted())
+    assert not Path(spec.output).exists()
+    report = ladder(spec)
+    assert sum(each.resumed.restored for _, each in report.renditions if each.resumed is not None) > 0
+    assert report.encoded < len(report.renditions[0][1].segments) * len(RUNGS)
+    assert contents(Path(spec.output)) == contents(Path(expected.output))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_fleet_that_is_closed_ends_its_ladders(film: Path, tmp_path: Path) -> None:
+    """The caller hears of it, and no folder appears."""
+    spec = ladder_spec(film, tmp_path)
+
+    async def closed() -> None:
+        fleet = Fleet(pool=LocalPool(1))
+        await fleet.__aenter__()
+        reached = asyncio.Event()
+        task = asyncio.create_task(fleet.ladder(spec, progress=lambda _: reached.set()))
+        await reached.wait()
+        await fleet.aclose()
+        with pytest.raises(Cancelled):
+            await task
+
+    asyncio.run(closed())
+    assert not Path(spec.output).exists()
+
+
+def test_a_rendition_that_cannot_be_encoded_ends_the_ladder(film: Path, tmp_path: Path) -> None:
+    """The error names it, and nothing appears under the folder's name. The next attempt makes only what is missing."""
+    spec = ladder_spec(film, tmp_path)
+    with pytest.raises(SegmentFailed, match=r"rendition low: .*not today"):
+        ladder(spec, pool=BadPool("low"))
+    assert not Path(spec.output).exists()
+    report = ladder(spec)
+    assert report.encoded < len(report.renditions[0][1].segments) * len(RUNGS)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path, tmp_path: Path) -> None:
+    """The error names it, and nothing is left."""
+    bad = '[[rendition]]\nname = "bad"\nscale = "16p"\nencoder_options = { profile = "nothing" }\n'
+    with pytest.raises(Unsupported, match="rendition bad: libx264 does not open"):
+        ladder(ladder_spec(film, tmp_path, bad))
+    assert [each.name for each in tmp_path.iterdir()] == ["own.toml"]
+
+
+def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:
+    """And a folder with anything else is never replaced."""
+    spec = ladder_spec(film, tmp_path)
+    ladder(spec)
+    before = contents(Path(spec.output))
+    with pytest.raises(OutputExists):
+        ladder(spec)
+    again = spec.model_copy(update={"overwrite": True, "layout": Layout.FILES})
+    ladder(again)
+    after = contents(Path(spec.output))
+    assert (before.keys() - after.keys(), after.keys() - before.keys()) == (
+        {f"{name}.mp4" for name in RUNGS},
+        {f"{name}/{each}" for name in RUNGS for each in ("init.mp4", "00001.m4s", "00002.m4s", "00003.m4s")},
+    )
+    (Path(spec.output) / "mine.txt").write_text("kept")
+    with pytest.raises(OutputExists, match=r"mine\.txt"):
+        ladder(again)
+
+
+def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the store fails before, no player finds a ladder; the next attempt only uploads."""
+    url = f"memory://{tmp_path.name}/ladder"
+    spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
+    store, path = open_store(f"{url}/{MASTER}")
+    put, names, fails_at = store.put_file, list[str](), 5
+
+    def failing(local: str, remote: str) -> None:
+        names.append(remote.rpartition("/")[2])
+        if len(names) == fails_at:
+            raise OSError("no connection")
+        put(local, remote)
+
+    monkeypatch.setattr(type(store), "put_file", lambda _, *each: failing(*each))
+    with pytest.raises(CodecfleetError, match="no connection"):
+        ladder(spec)
+    assert not store.exists(path)
+    names.clear()
+    monkeypatch.setattr(
+        type(store), "put_file", lambda _, *each: (names.append(each[1].rpartition("/")[2]), put(*each))
+    )
+    report = ladder(spec)
+    assert report.encoded == 0
+    assert set(names[-2:]) == {MASTER, MANIFEST}
+    assert store.cat_file(path).startswith(b"#EXTM3U")
