@@ -9,6 +9,7 @@ from ....errors import OutputInUse
 SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever the meaning of a column changes
 APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
+# Users see the comments by `.schema`. A semicolon ends a statement, in comments too.
 TABLES: Final = """
 CREATE TABLE batch (
     name TEXT PRIMARY KEY,
@@ -30,7 +31,7 @@ CREATE TABLE entries (
     spec_sha256 TEXT NOT NULL, -- the digest of all options on which the file's output depends
     listed_run INTEGER NOT NULL, -- the last run that listed the file
     position INTEGER NOT NULL, -- the file's position in that run
-    -- waiting (not started, or to be tried again), running (or was running when the batch was killed), done, failed;
+    -- waiting (not started, or to be tried again), running (or was running when the batch was killed), done, failed,
     -- done-before or failed-before if it ended in an earlier run and this run has not compared its input yet
     state TEXT NOT NULL,
     was_in_flight INTEGER NOT NULL DEFAULT 0, -- 1 if a try was killed or stopped and may have written the output
