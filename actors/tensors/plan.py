@@ -6,9 +6,16 @@ For samples of S bits and values of D bits, where ``rounded`` means to the neare
 2. Across: p = sum of weights x b. Luma and chroma each go straight to the target's size.
 3. Colour: value = rounded(sum of weights x (p - offset x 2^(14 + 2)) / 2^(16 + 14 + 2)), clipped to 0 and 2^D - 1.
 
+Sample t of the target is made of the source from t x ratio to (t + 1) x ratio, where ratio is the crop's side over
+the target's. The filter is centred there, and widened by that ratio when scaling down. Resizing weights have 14 bits
+and sum to 2^14; the largest ones absorb the rounding error. Their magnitudes sum to less than 1.6. Therefore b has
+S + 2 bits and a sign, p fits in 36 bits, and the last sum in 53 bits. Beyond the crop's edge the last sample is
+repeated; chroma samples that cover any part of the crop are inside. Chroma is placed as stated, else on the left.
+
 Colour weights are in units of 2^-16. For 8-bit samples, colour weights are multiples of 32, which changes a value by
-less than 0.08. The magnitudes of resizing weights sum to less than 1.6. Therefore b has S + 2 bits and a sign, p fits
-in 36 bits, and the last sum in 53 bits.
+less than 0.08. Grey is Y' in full range; R'G'B' is only resized, and its grey is the luma by its matrix. D is 8 for
+``uint8``, else S. A floating-point value is value x (1 / ((2^D - 1) x std)) + (0 - mean / std) in double precision,
+rounded to single precision, then to the type.
 
 ``EarlyColour`` states another formula, for the most usual pictures.
 """

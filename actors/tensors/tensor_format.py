@@ -25,7 +25,7 @@ class TensorFormat:
     """The numbers of a batch's tensor. ``UsageError`` if options contradict one another.
 
     A picture is cropped and resized, converted to R'G'B' or grey by its own matrix, range and bit depth, and
-    normalised. ``docs/frames.md`` defines the arithmetic, which gives the same bits on a device and on the host.
+    normalised. ``plan.py`` defines the arithmetic, which gives the same bits on a device and on the host.
     """
 
     layout: Layout = "nchw"

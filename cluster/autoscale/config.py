@@ -1,4 +1,4 @@
-"""A cluster's node groups and their limits, read from TOML. docs/autoscaling.md explains the keys."""
+"""A cluster's node groups and their limits, read from TOML. configs/autoscale.toml explains the keys."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from ..toml_file import load_model
 from ..worker_names import NodeId
 
 _KIND: Final = "autoscaling file"
-_HELP: Final = "docs/autoscaling.md lists the keys of an autoscaling file and their values."
+_HELP: Final = "configs/autoscale.toml explains the keys of an autoscaling file."
 _FOUND: Final = (ENCODES, DECODES, ARCHITECTURE, DLAS)
 """Prefixes of labels whose values the probes of a node determine."""
 

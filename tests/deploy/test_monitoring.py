@@ -107,10 +107,10 @@ def test_prometheus_reads_the_lists_that_ray_writes(deploy: Path) -> None:
     assert "\nStateDirectoryMode=0710\n" in service
 
 
-def test_the_page_lists_the_alerts(alerts: list[dict[str, Any]], repository: Path) -> None:
-    """docs/metrics.md has a row for each alert, in the rules' order."""
-    page = (repository / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(Codecfleet\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in alerts]
+def test_each_alert_says_what_to_do(alerts: list[dict[str, Any]], repository: Path) -> None:
+    """Each alert has a summary and a description; docs/metrics.md says how many alerts there are."""
+    assert all(rule["annotations"].keys() >= {"summary", "description"} for rule in alerts)
+    assert f"has {len(alerts)} alerts" in (repository / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_the_dashboard_asks_for_what_there_is(panels: list[dict[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """The policy of a cluster's owner: a frozen value with documented defaults, read from TOML.
 
-docs/placement.md explains every key; ``configs/policy.toml`` has all defaults, with comments.
+``configs/policy.toml`` has every key with its default, and explains it.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .inventory import Inventory, Node
 
 ALL_ENGINES = frozenset({*MEDIA_ENGINES, Engine.CPU})
 
-_HELP = "docs/placement.md lists the keys of a policy and their values."
+_HELP = "configs/policy.toml explains the keys of a policy."
 Part = Annotated[float, Field(gt=0, le=1)]
 
 

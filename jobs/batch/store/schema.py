@@ -1,4 +1,4 @@
-"""The schema of a batch's database, described in docs/batch.md, and the types of its rows."""
+"""The schema of a batch's database, and the types of its rows. SQLite keeps the comments and shows them to users."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -9,6 +9,7 @@ from ....errors import OutputInUse
 SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever the meaning of a column changes
 APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
+# Users see the comments by `.schema`. A semicolon ends a statement, in comments too.
 TABLES: Final = """
 CREATE TABLE batch (
     name TEXT PRIMARY KEY,
@@ -17,34 +18,39 @@ CREATE TABLE batch (
 CREATE TABLE runs (
     run INTEGER PRIMARY KEY,
     began_s REAL NOT NULL,
-    ended_s REAL,
-    owner TEXT NOT NULL,
+    ended_s REAL, -- NULL while the run goes on, and if it was killed
+    owner TEXT NOT NULL, -- the run's process, as JSON
     renewed_s REAL NOT NULL
 );
 CREATE TABLE entries (
     entry INTEGER PRIMARY KEY,
-    output TEXT NOT NULL UNIQUE,
-    source TEXT NOT NULL,
-    action TEXT NOT NULL,
-    overrides TEXT NOT NULL,
-    spec_sha256 TEXT NOT NULL,
-    listed_run INTEGER NOT NULL,
-    position INTEGER NOT NULL,
+    output TEXT NOT NULL UNIQUE, -- its path below the output folder
+    source TEXT NOT NULL, -- the input's path or URL
+    action TEXT NOT NULL, -- transcode or copy
+    overrides TEXT NOT NULL, -- the list's options for this file, as JSON
+    spec_sha256 TEXT NOT NULL, -- the digest of all options on which the file's output depends
+    listed_run INTEGER NOT NULL, -- the last run that listed the file
+    position INTEGER NOT NULL, -- the file's position in that run
+    -- waiting (not started, or to be tried again), running (or was running when the batch was killed), done, failed,
+    -- done-before or failed-before if it ended in an earlier run and this run has not compared its input yet
     state TEXT NOT NULL,
-    was_in_flight INTEGER NOT NULL DEFAULT 0,
-    tries INTEGER NOT NULL DEFAULT 0,
-    source_bytes INTEGER,
-    source_version TEXT,
-    source_sha256 TEXT,
-    ended_run INTEGER,
-    began_s REAL,
+    was_in_flight INTEGER NOT NULL DEFAULT 0, -- 1 if a try was killed or stopped and may have written the output
+    tries INTEGER NOT NULL DEFAULT 0, -- in the last run
+    source_bytes INTEGER, -- the input's size at the last try
+    source_version TEXT, -- JSON: size and modification time in nanoseconds, or what the store reports
+    source_sha256 TEXT, -- only with --hash
+    ended_run INTEGER, -- the run in which the file was done or failed
+    began_s REAL, -- of the last try
     ended_s REAL,
+    -- The result as in the event file_done, and its output below the output folder. Until the file is done, both
+    -- describe an output that an earlier try may have left.
     result TEXT,
     published TEXT,
     output_bytes INTEGER,
-    frames INTEGER,
+    frames INTEGER, -- of the output, like its duration
     duration_s REAL,
-    encoder TEXT,
+    encoder TEXT, -- the kind of encoder that wrote it
+    -- The failure, as in the event file_failed.
     error TEXT,
     exit_code INTEGER,
     message TEXT,
@@ -58,7 +64,7 @@ CREATE TABLE segments (
     began_s REAL NOT NULL,
     ended_s REAL NOT NULL,
     frames INTEGER NOT NULL,
-    station TEXT NOT NULL,
+    station TEXT NOT NULL, -- its worker, if known
     decoded_by TEXT NOT NULL,
     PRIMARY KEY (entry, segment)
 ) WITHOUT ROWID;

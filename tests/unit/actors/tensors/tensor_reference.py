@@ -1,4 +1,4 @@
-"""A slow, separate reading of docs/frames.md's formula for tensors, and pictures to try it on."""
+"""A slow, separate reading of the formula for tensors in actors/tensors/plan.py, and pictures to try it on."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -49,7 +49,7 @@ def test_five_channels_are_mixed_by_bs_775() -> None:
     ],
 )
 def test_other_layouts(layout: str, channels: int, wanted: list[list[float]]) -> None:
-    """Coefficients are those of docs/containers.md, to four digits."""
+    """Coefficients follow the rule of docs/containers.md, to four digits."""
     assert np.round(mix_matrix(names(layout), target(channels)), 4) == pytest.approx(np.array(wanted), abs=2e-4)
 
 
