@@ -63,10 +63,19 @@ async def make_ladder(
         await in_thread(spool.check)
         await uncancellable(publish_package, folder, report.files, spec.output, overwrite=spec.overwrite)
     except BaseException:  # even after a cancellation, finished segments are kept
-        await asyncio.shield(in_thread(spool.keep))
+        await asyncio.shield(in_thread(_keep, spool))
         raise
     await asyncio.shield(in_thread(spool.remove))
     return report
+
+
+def _keep(spool: Spool) -> None:
+    """Keep the work of the renditions; if there is none, remove everything. Never raises."""
+    renditions = spool.folder / RENDITIONS
+    if renditions.is_dir() and any(renditions.iterdir()):
+        spool.keep()
+    else:
+        spool.remove()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
