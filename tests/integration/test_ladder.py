@@ -240,11 +240,11 @@ def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch
     def failing(local: str, remote: str) -> None:
         names.append(remote.rpartition("/")[2])
         if len(names) == fails_at:
-            raise OSError("no connection")
+            raise PermissionError("not here")
         put(local, remote)
 
     monkeypatch.setattr(type(store), "put_file", lambda _, *each: failing(*each))
-    with pytest.raises(CodecfleetError, match="no connection"):
+    with pytest.raises(CodecfleetError, match="not here"):
         ladder(spec)
     assert not store.exists(path)
     names.clear()
