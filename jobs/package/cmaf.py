@@ -104,6 +104,8 @@ def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fractio
 
 def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout: Layout) -> PackagedTrack:
     given, samples = proven.given, proven.samples
+    entry, is_video = proven.header.sample_entry, given.kind is TrackKind.VIDEO
+    codec = codec_string(entry)
     header = cmaf_header(proven.header, end=samples.end, edit=samples.hidden + samples.delay)
     with packets_of(given) as (_, packets):
         writer = _TrackWriter(proven, packets)
@@ -112,11 +114,9 @@ def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout:
         else:
             index_bytes, segments = 0, _write_files(writer, cuts, folder, header)
     width, height = proven.header.shown_size
-    is_video = given.kind is TrackKind.VIDEO
-    entry = proven.header.sample_entry
     return PackagedTrack(
         given=given,
-        codec=codec_string(entry),
+        codec=codec,
         supplemental_codec=supplemental_codec(entry) if is_video else "",
         time_base=samples.time_base,
         segments=tuple(segments),
