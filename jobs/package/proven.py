@@ -78,15 +78,15 @@ def _samples(
 ) -> Samples:
     rows, last = array("q"), None
     for packet in packets:
-        if packet.pts is None or packet.dts is None:
+        if packet.pts is None:
             raise ProofFailed(f"a packet of {given.name} in {given.path} has no time", _ADVICE)
         if packet.is_discard and given.kind is TrackKind.VIDEO:
             raise ProofFailed(f"{given.path} hides a picture of {given.name} at tick {packet.pts}", _ADVICE)
-        rows.extend((packet.pts, packet.dts, packet.size, packet.is_keyframe))
+        rows.extend((packet.pts, packet.size, packet.is_keyframe))
         last = packet
     if last is None:
         raise ProofFailed(f"track {given.name} in {given.path} has no packets", _ADVICE)
-    pts, dts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4).T
+    pts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 3).T
     time_base = Fraction(stream.time_base or 1)
     end = int(pts[-1]) + (last.duration or 0)
     if given.kind is TrackKind.VIDEO:
