@@ -16,6 +16,7 @@ from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, Track
 from .packages import film, packaged, proven, tracks_of
 
 SECOND, THIRD = 1, 2
+IDR = 5
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,6 @@ def last_byte(data: bytearray, track: PackagedTrack) -> None:
     data[track.segments[THIRD].offset_bytes - 1] ^= 1
 
 
-def keyframe_type(data: bytearray, track: PackagedTrack) -> None:
-    """Make the IDR picture at the beginning of the second segment an ordinary one."""
-    begin = data.index(b"\x65", data.index(b"mdat", track.segments[SECOND].offset_bytes))
-    data[begin] = 0x61
-
-
 def longer(data: bytearray, _: PackagedTrack) -> None:
     """Add a byte."""
     data.append(0)
@@ -91,11 +86,9 @@ def shorter(data: bytearray, _: PackagedTrack) -> None:
     del data[-1]
 
 
-VERSION_AND_FLAGS = 4
 BYTES = {
     "payload": ("video", last_byte, "video: segment 2: the packet at tick"),
     "payload of sound": ("audio", last_byte, "audio: segment 2: the packet at tick"),
-    "no IDR": ("video", keyframe_type, "video: segment 2: "),
     "tfdt": (
         "video",
         box_in_segment(b"tfdt", 4, (31_000).to_bytes(8)),
@@ -103,11 +96,11 @@ BYTES = {
     ),
     "tfdt of sound": ("audio", box_in_segment(b"tfdt", 4, bytes(8)), "audio: segment 2: a fragment begins at tick 0"),
     "duration": ("video", box_in_segment(b"tfhd", 8, (500).to_bytes(4)), "video: segment 2: a fragment begins at tick"),
-    "duration of sound": ("audio", box_in_segment(b"tfhd", 8, (9).to_bytes(4)), "audio: segment 3: a fragment begins"),
+    "duration of sound": ("audio", box_in_segment(b"tfhd", 8, (9).to_bytes(4)), "audio: segment 2: it lasts 846 ticks"),
     "key flag": (
         "video",
         box_in_segment(b"trun", 12, b"\1\1\0\0"),
-        "video: segment 2: .* does not begin with a keyframe",
+        "video: segment 2: .* not begin with a keyframe",
     ),
     "default flag": ("video", box_in_segment(b"tfhd", 12, b"\2\0\0\0"), "video: segment 2: .* keyframe"),
     "composition": ("video", box_in_segment(b"trun", 20, b"\0\0\1\1"), "video: segment 2: the packet at tick"),
@@ -117,9 +110,9 @@ BYTES = {
     "base": ("video", box_in_segment(b"tfhd", 1, b"\0"), "video: segment 2: .* own beginning"),
     "number": ("video", box_in_segment(b"mfhd", 7, b"\x99"), "video: segment 2: its fragment 153"),
     "kind": ("video", box_in_segment(b"moof", -4, b"free"), "video: segment 2: .* instead of moof and mdat"),
-    "index, size": ("video", box_in_header(b"sidx", 38, b"\1"), "video: segment 1: the index states"),
-    "index, duration": ("video", box_in_header(b"sidx", 52, b"\1"), "video: segment 2: the index states"),
-    "index, keyframe": ("video", box_in_header(b"sidx", 56, b"\0"), "video: segment 2: the index states"),
+    "index, size": ("video", box_in_header(b"sidx", 33, b"\1"), "video: segment 1: the index states"),
+    "index, duration": ("video", box_in_header(b"sidx", 48, b"\1"), "video: segment 2: the index states"),
+    "index, keyframe": ("video", box_in_header(b"sidx", 52, b"\0"), "video: segment 2: the index states"),
     "index, start": ("video", box_in_header(b"sidx", 19, b"\1"), "video: the segment index begins at 1"),
     "index, offset": ("video", box_in_header(b"sidx", 27, b"\1"), "video: the segment index skips 1"),
     "index, ticks": ("video", box_in_header(b"sidx", 11, b"\1"), "video: the segment index has ticks"),
@@ -127,7 +120,7 @@ BYTES = {
     "brand": ("video", box_in_header(b"ftyp", 12, b"cmfx"), "video: the header lacks the brand cmfc"),
     "ticks": ("video", box_in_header(b"mdhd", 12, b"\0\0\1\1"), "video: a tick is 1/257 s"),
     "edit": ("video", box_in_header(b"elst", 14, b"\x7f\xff"), "video: segment 1: the packet at tick"),
-    "edit of sound": ("audio", box_in_header(b"elst", 14, b"\0\1"), "audio: segment 1: it begins at tick"),
+    "edit of sound": ("audio", box_in_header(b"elst", 14, b"\0\1"), "audio: segment 1: it lasts 97279 ticks"),
     "edit, duration": ("audio", box_in_header(b"elst", 11, b"\1"), "audio: the edit does not only move times"),
     "edits": ("audio", box_in_header(b"elst", 7, b"\2"), "audio: the edit list has 2 edits"),
     "codec": ("video", box_in_header(b"avcC", 3, b"\x28"), "video: the codec is avc1.640028"),
@@ -169,7 +162,10 @@ def with_track(package: Package, kind: TrackKind, **changes: Any) -> Package:
 V, A = TrackKind.VIDEO, TrackKind.AUDIO
 VALUES: dict[str, tuple[Callable[[Package], Package], str]] = {
     "start": (lambda p: with_segment(p, V, SECOND, start_ticks=31_999), "video: segment 2: it begins at tick 32000"),
-    "duration": (lambda p: with_segment(p, V, SECOND, duration_ticks=1), "video: segment 2: it lasts 32000"),
+    "duration": (
+        lambda p: with_segment(p, V, SECOND, duration_ticks=1),
+        "video: segment 2: (it lasts|the index states)",
+    ),
     "start of sound": (lambda p: with_segment(p, A, THIRD, start_ticks=1), "audio: segment 3: it begins at tick"),
     "position": (lambda p: with_segment(p, V, THIRD, offset_bytes=9), "video: segment 3: it begins at byte"),
     "size": (lambda p: with_segment(p, V, THIRD, size_bytes=9), "video: .* bytes instead of"),
@@ -224,6 +220,26 @@ def test_wrong_files_are_found(written: Written, tmp_path: Path) -> None:
     refused("video: video/00001.m4s has")
     first.write_bytes(whole)
     check_package(tmp_path / "copy", package)
+
+
+def test_a_segment_without_idr_is_found(written: Written, tmp_path: Path) -> None:
+    """What the files flag as a keyframe must be one, even if the proven file has the same bytes."""
+    package = written.copy(tmp_path / "copy", Layout.RANGES)
+    (track, *_) = package.of(TrackKind.VIDEO)
+    path, source = tmp_path / "copy/video.mp4", tmp_path / "proven.mp4"
+    data, proven_data = bytearray(path.read_bytes()), bytearray(track.given.path.read_bytes())
+    segment = track.segments[SECOND]
+    end = segment.offset_bytes + segment.keyframe_bytes
+    place = data.index(b"mdat", segment.offset_bytes) + 4
+    keyframe = bytes(data[place:end])
+    at = 0
+    while keyframe[at + 4] & 0x1F != IDR:
+        at += 4 + int.from_bytes(keyframe[at : at + 4])
+    data[place + at + 4] = proven_data[proven_data.index(keyframe) + at + 4] = 0x61
+    path.write_bytes(data)
+    source.write_bytes(proven_data)
+    with pytest.raises(ProofFailed, match="video: segment 2: its first picture is no keyframe"):
+        check_package(tmp_path / "copy", with_track(package, TrackKind.VIDEO, given=replace(track.given, path=source)))
 
 
 def test_renditions_of_other_segments_are_found(written: Written, tmp_path: Path) -> None:
