@@ -234,8 +234,8 @@ def _compare(
     at = f"the packet at tick {one.pts}"
     _require(bytes(one) == bytes(other), f"{at} has other bytes than in the proven file")
     _require(one.pts == other.pts == pts, f"{at} is shown at tick {other.pts}, or {pts} by its boxes")
-    is_key = one.is_keyframe == other.is_keyframe == sample.is_key
-    _require(is_key, f"{at} is {'' if one.is_keyframe else 'no '}keyframe in the proven file only")
+    keys = one.is_keyframe, other.is_keyframe, sample.is_key
+    _require(len(set(keys)) == 1, f"{at} is a keyframe in the proven file, the package and its boxes: {keys}")
     if track.given.kind is TrackKind.AUDIO:
         _require(one.duration == sample.duration, f"{at} lasts {sample.duration} ticks instead of {one.duration}")
 

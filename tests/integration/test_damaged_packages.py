@@ -1,6 +1,7 @@
 """A package with one wrong byte, time, file or value is refused, and the error names the track and the segment."""
 
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,11 +13,12 @@ import pytest
 from codecfleet.errors import ProofFailed
 from codecfleet.jobs.package.check import check_package
 from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, TrackKind
+from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
+from ..subtitle_tracks import Cue, with_subtitles
 from .packages import film, packaged, proven, tracks_of
 
 SECOND, THIRD = 1, 2
-IDR = 5
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ VALUES: dict[str, tuple[Callable[[Package], Package], str]] = {
     "start": (lambda p: with_segment(p, V, SECOND, start_ticks=31_999), "video: segment 2: it begins at tick 32000"),
     "duration": (
         lambda p: with_segment(p, V, SECOND, duration_ticks=1),
-        "video: segment 2: (it lasts|the index states)",
+        "video: segment 2: .*32000",
     ),
     "start of sound": (lambda p: with_segment(p, A, THIRD, start_ticks=1), "audio: segment 3: it begins at tick"),
     "position": (lambda p: with_segment(p, V, THIRD, offset_bytes=9), "video: segment 3: it begins at byte"),
@@ -222,24 +224,83 @@ def test_wrong_files_are_found(written: Written, tmp_path: Path) -> None:
     check_package(tmp_path / "copy", package)
 
 
-def test_a_segment_without_idr_is_found(written: Written, tmp_path: Path) -> None:
+def is_h264_idr(head: int) -> bool:
+    """Return whether a NAL unit with this first byte is of an IDR picture."""
+    return head & 0x1F == 5
+
+
+def is_hevc_idr(head: int) -> bool:
+    """Return whether a NAL unit with this first byte is of an IDR picture."""
+    return head >> 1 in (19, 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_idr", "ordinary"), [("video", is_h264_idr, 0x61), ("small-video", is_hevc_idr, 0x02)]
+)
+def test_a_segment_without_idr_is_found(
+    written: Written, tmp_path: Path, name: str, is_idr: Callable[[int], bool], ordinary: int
+) -> None:
     """What the files flag as a keyframe must be one, even if the proven file has the same bytes."""
     package = written.copy(tmp_path / "copy", Layout.RANGES)
-    (track, *_) = package.of(TrackKind.VIDEO)
-    path, source = tmp_path / "copy/video.mp4", tmp_path / "proven.mp4"
+    track = next(each for each in package.tracks if each.given.name == name)
+    path, source = tmp_path / f"copy/{name}.mp4", tmp_path / "proven.mp4"
     data, proven_data = bytearray(path.read_bytes()), bytearray(track.given.path.read_bytes())
     segment = track.segments[SECOND]
     end = segment.offset_bytes + segment.keyframe_bytes
     place = data.index(b"mdat", segment.offset_bytes) + 4
     keyframe = bytes(data[place:end])
     at = 0
-    while keyframe[at + 4] & 0x1F != IDR:
+    while not is_idr(keyframe[at + 4]):
         at += 4 + int.from_bytes(keyframe[at : at + 4])
-    data[place + at + 4] = proven_data[proven_data.index(keyframe) + at + 4] = 0x61
+    data[place + at + 4] = proven_data[proven_data.index(keyframe) + at + 4] = ordinary
     path.write_bytes(data)
     source.write_bytes(proven_data)
-    with pytest.raises(ProofFailed, match="video: segment 2: its first picture is no keyframe"):
-        check_package(tmp_path / "copy", with_track(package, TrackKind.VIDEO, given=replace(track.given, path=source)))
+    damaged = replace(track, given=replace(track.given, path=source))
+    with pytest.raises(ProofFailed, match=f"^{name}: segment 2: .*keyframe"):
+        check_package(tmp_path / "copy", replace(package, tracks=(damaged,)))
+
+
+def test_wrong_times_that_agree_with_each_other_are_found(tmp_path: Path) -> None:
+    """Decoding times that show every picture in time, or a longer last picture, are still not those of the proven file."""
+    clip = Clip(times=uneven_times([40, 20, 33, 70, 41] * 14))
+    given = tracks_of(proven(make_clip(tmp_path / "film.mkv", clip), tmp_path / "proven.mp4"))
+    package = packaged(tmp_path / "out", given, Layout.FILES)
+    check_package(tmp_path / "out", package)
+    path = tmp_path / "out/video/00002.m4s"
+    whole = bytearray(path.read_bytes())
+    rows = whole.index(b"trun") + 20
+    first, second = (list(struct.unpack_from(">3I", whole, rows + 12 * n)) for n in range(2))
+    data = bytearray(whole)
+    struct.pack_into(">6I", data, rows, first[0] + 1, *first[1:], second[0] - 1, second[1], second[2] - 1)
+    path.write_bytes(data)
+    with pytest.raises(ProofFailed, match="video: decoding times are not the times of the pictures"):
+        check_package(tmp_path / "out", package)
+    begin = whole.rindex(b"trun")
+    last = begin + 20 + 12 * (int.from_bytes(whole[begin + 8 : begin + 12]) - 1)
+    struct.pack_into(">I", whole, last, int.from_bytes(whole[last : last + 4]) + 5)
+    path.write_bytes(whole)
+    ticks = package.tracks[0].segments[-1].duration_ticks + 5
+    with pytest.raises(ProofFailed, match="video: the track ends at tick"):
+        check_package(tmp_path / "out", with_segment(package, TrackKind.VIDEO, SECOND, duration_ticks=ticks))
+
+
+def test_wrong_text_is_found(tmp_path: Path) -> None:
+    """A cue with another time, another word, or none at all is named."""
+    cues = [Cue(Fraction(n, 2), f"line {n}".encode(), Fraction(1, 2)) for n in range(3)]
+    silent = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(60)))
+    source = with_subtitles(silent, tmp_path / "text.mkv", [("subrip", "eng", cues)])
+    given = [each for each in tracks_of(proven(source, tmp_path / "proven.mp4")) if each.kind is TrackKind.TEXT]
+    package = packaged(tmp_path / "out", given)
+    path = tmp_path / "out/text.vtt"
+    whole = path.read_text()
+    for old, new in (("line 1", "line 7"), ("01.000 -->", "01.001 -->"), ("WEBVTT", "WEBVTX")):
+        path.write_text(whole.replace(old, new))
+        changed = with_segment(package, TrackKind.TEXT, 0, size_bytes=path.stat().st_size)
+        with pytest.raises(ProofFailed, match="text: text.vtt"):
+            check_package(tmp_path / "out", changed)
+    path.write_text(whole[: whole.rindex("\n\n") + 1])
+    with pytest.raises(ProofFailed, match="text: text.vtt has 2 cues, and the proven file 3"):
+        check_package(tmp_path / "out", with_segment(package, TrackKind.TEXT, 0, size_bytes=path.stat().st_size))
 
 
 def test_renditions_of_other_segments_are_found(written: Written, tmp_path: Path) -> None:
