@@ -19,10 +19,10 @@ from ...actors.media.opening import open_source
 from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
 from ..join.spool import storage_error
-from .codec_strings import codec_string
+from .boxes.codec_strings import codec_string
+from .boxes.reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .files import JoinedFiles, track_files
 from .proven import packets_of
-from .reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .text import check_text
 from .values import Layout, Package, PackagedSegment, PackagedTrack, TrackKind
 

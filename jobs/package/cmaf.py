@@ -13,10 +13,10 @@ from typing import IO, TYPE_CHECKING, Final
 
 from ...errors import ProofFailed
 from ..join.spool import storage_error
-from .boxes import SEGMENT_TYPE, Reference, Run, fragment_head, index_size, segment_index
-from .codec_strings import codec_string, supplemental_codec
+from .boxes.codec_strings import codec_string, supplemental_codec
+from .boxes.fragments import SEGMENT_TYPE, Reference, Run, fragment_head, index_size, segment_index
+from .boxes.header import cmaf_header
 from .files import header_file, segment_file, track_file
-from .header import cmaf_header
 from .proven import ProvenTrack, packets_of, read_proven
 from .samples import Cut, Samples, cut_at, cut_on_grid
 from .text import MILLISECOND, webvtt_of

@@ -13,9 +13,9 @@ from ...actors.limits import NO_LIMITS
 from ...actors.media.av_abi import structures
 from ...actors.media.headers import TrackEnd, track_end
 from ...actors.media.opening import open_bytes, open_source
-from ...actors.media.structure import reader_of
+from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
-from .header import ProvenHeader, proven_header
+from .boxes.header import ProvenHeader, proven_header
 from .samples import Samples
 from .values import GivenTrack, TrackKind
 
@@ -65,12 +65,19 @@ def read_proven(given: GivenTrack) -> ProvenTrack:
         parameters = structures(stream)[1]
         return ProvenTrack(
             given,
-            proven_header(read, given, stream.id),
+            _header(given, read, stream.id),
             samples,
             video_range=_RANGES.get(parameters.transfer, "SDR") if given.kind is TrackKind.VIDEO else "",
             channels=parameters.channel_layout.channels if given.kind is TrackKind.AUDIO else 0,
             sample_rate_hz=parameters.sample_rate if given.kind is TrackKind.AUDIO else 0,
         )
+
+
+def _header(given: GivenTrack, read: Read, track_id: int) -> ProvenHeader:
+    try:
+        return proven_header(read, track_id)
+    except ProofFailed as error:
+        raise ProofFailed(f"{given.name} in {given.path}: {error.message}", error.next_step) from error
 
 
 def _samples(

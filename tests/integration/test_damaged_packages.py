@@ -261,7 +261,7 @@ def test_a_segment_without_idr_is_found(
 
 
 def test_wrong_times_that_agree_with_each_other_are_found(tmp_path: Path) -> None:
-    """Decoding times that show every picture in time, or a longer last picture, are still not those of the proven file."""
+    """Decoding times that still show every picture in time, and a longer last picture, are not the proven file's."""
     clip = Clip(times=uneven_times([40, 20, 33, 70, 41] * 14))
     given = tracks_of(proven(make_clip(tmp_path / "film.mkv", clip), tmp_path / "proven.mp4"))
     package = packaged(tmp_path / "out", given, Layout.FILES)
@@ -296,10 +296,10 @@ def test_wrong_text_is_found(tmp_path: Path) -> None:
     for old, new in (("line 1", "line 7"), ("01.000 -->", "01.001 -->"), ("WEBVTT", "WEBVTX")):
         path.write_text(whole.replace(old, new))
         changed = with_segment(package, TrackKind.TEXT, 0, size_bytes=path.stat().st_size)
-        with pytest.raises(ProofFailed, match="text: text.vtt"):
+        with pytest.raises(ProofFailed, match=r"text: text\.vtt"):
             check_package(tmp_path / "out", changed)
     path.write_text(whole[: whole.rindex("\n\n") + 1])
-    with pytest.raises(ProofFailed, match="text: text.vtt has 2 cues, and the proven file 3"):
+    with pytest.raises(ProofFailed, match=r"text: text\.vtt has 2 cues, and the proven file 3"):
         check_package(tmp_path / "out", with_segment(package, TrackKind.TEXT, 0, size_bytes=path.stat().st_size))
 
 
