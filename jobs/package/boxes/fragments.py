@@ -45,7 +45,7 @@ SEGMENT_TYPE: Final = file_type(b"styp", b"msdh", b"iso6", b"cmfs")
 """Begins each segment file: a DASH media segment (ISO/IEC 23009-1, 6.3.4.2) that is a CMAF segment."""
 
 
-class Run(NamedTuple):
+class SampleRun(NamedTuple):
     """The samples of a fragment, in decoding order. Times are ticks. Of pictures, only the first is a keyframe.
 
     ``offsets`` are the presentation times minus the decoding times, and not negative.
@@ -58,7 +58,7 @@ class Run(NamedTuple):
     is_video: bool
 
 
-def fragment_head(number: int, run: Run, *, rolls: bool = False) -> bytes:
+def fragment_head(number: int, run: SampleRun, *, rolls: bool = False) -> bytes:
     """Return a fragment's ``moof``, and the head of its ``mdat``, after which the samples follow.
 
     ``number`` counts the track's fragments from 1. ``rolls``: the header describes how sound must be decoded before a
@@ -72,7 +72,7 @@ def fragment_head(number: int, run: Run, *, rolls: bool = False) -> bytes:
     return _movie_fragment(number, run, len(head) + _HEAD_BYTES, rolls=rolls) + struct.pack(">I4s", size_bytes, b"mdat")
 
 
-def _movie_fragment(number: int, run: Run, data_offset: int, *, rolls: bool) -> bytes:
+def _movie_fragment(number: int, run: SampleRun, data_offset: int, *, rolls: bool) -> bytes:
     is_even = len(set(run.durations)) == 1
     flags = _NOT_SYNC if run.is_video else _SYNC
     header = full_box(
@@ -89,7 +89,7 @@ def _movie_fragment(number: int, run: Run, data_offset: int, *, rolls: bool) -> 
     return box(b"moof", full_box(b"mfhd", 0, 0, struct.pack(">I", number)), box(b"traf", header, time, samples, group))
 
 
-def _track_run(run: Run, data_offset: int, *, states_durations: bool) -> bytes:
+def _track_run(run: SampleRun, data_offset: int, *, states_durations: bool) -> bytes:
     states_offsets = any(run.offsets)
     columns = [
         *([run.durations] if states_durations else []),

@@ -3,7 +3,7 @@
 import pytest
 
 from codecfleet.errors import Unsupported
-from codecfleet.jobs.package.boxes.fragments import Reference, Run, fragment_head, index_size, segment_index
+from codecfleet.jobs.package.boxes.fragments import Reference, SampleRun, fragment_head, index_size, segment_index
 
 
 def test_an_index_has_the_size_that_was_reserved() -> None:
@@ -24,6 +24,6 @@ def test_what_a_segment_index_cannot_name_is_refused() -> None:
 
 def test_a_fragment_larger_than_its_box_is_refused() -> None:
     """``mdat`` states its size in 32 bits."""
-    run = Run(decode=0, durations=[1, 1], sizes_bytes=[1 << 31, 1 << 31], offsets=[0, 0], is_video=True)
+    run = SampleRun(decode=0, durations=[1, 1], sizes_bytes=[1 << 31, 1 << 31], offsets=[0, 0], is_video=True)
     with pytest.raises(Unsupported, match="a fragment of"):
         fragment_head(1, run)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.package.samples import Cut, Samples, cut_at, cut_on_grid
+from codecfleet.jobs.package.samples import SampleCut, Samples, cut_at, cut_on_grid
 
 TICK = Fraction(1, 24_000)
 
@@ -58,7 +58,7 @@ def test_sound_is_cut_at_the_first_frame_at_or_after_each_boundary() -> None:
     """A frame at the boundary begins the segment; boundaries outside the sound begin none."""
     sound = samples([0, 1024, 2048, 3072, 4096])
     boundaries_s = [each * TICK for each in (-5, 1024, 1025, 2000, 4097)]
-    assert cut_at(sound, boundaries_s) == [Cut((0,), 1), Cut((1,), 2), Cut((2,), 5)]
+    assert cut_at(sound, boundaries_s) == [SampleCut((0,), 1), SampleCut((1,), 2), SampleCut((2,), 5)]
 
 
 @pytest.mark.parametrize(("first", "hidden"), [(-1024, 1024), (0, 0), (30, 0)])
