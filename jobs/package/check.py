@@ -19,11 +19,11 @@ from ...actors.media.opening import open_source
 from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
 from ..join.spool import storage_error
-from .codec_strings import codec_string
+from .boxes.codec_strings import codec_string
+from .boxes.reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .files import JoinedFiles
 from .names import track_files
 from .proven import packets_of
-from .reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .text import check_text
 from .values import Layout, Package, PackagedSegment, PackagedTrack, TrackKind
 
@@ -235,8 +235,8 @@ def _compare(
     at = f"the packet at tick {one.pts}"
     _require(bytes(one) == bytes(other), f"{at} has other bytes than in the proven file")
     _require(one.pts == other.pts == pts, f"{at} is shown at tick {other.pts}, or {pts} by its boxes")
-    is_key = one.is_keyframe == other.is_keyframe == sample.is_key
-    _require(is_key, f"{at} is {'' if one.is_keyframe else 'no '}keyframe in the proven file only")
+    keys = one.is_keyframe, other.is_keyframe, sample.is_key
+    _require(len(set(keys)) == 1, f"{at} is a keyframe in the proven file, the package and its boxes: {keys}")
     if track.given.kind is TrackKind.AUDIO:
         _require(one.duration == sample.duration, f"{at} lasts {sample.duration} ticks instead of {one.duration}")
 

@@ -13,12 +13,12 @@ from typing import IO, TYPE_CHECKING, Final
 
 from ...errors import ProofFailed
 from ..join.spool import storage_error
-from .boxes import SEGMENT_TYPE, Reference, Run, fragment_head, index_size, segment_index
-from .codec_strings import codec_string, supplemental_codec
-from .header import cmaf_header
+from .boxes.codec_strings import codec_string, supplemental_codec
+from .boxes.fragments import SEGMENT_TYPE, Reference, SampleRun, fragment_head, index_size, segment_index
+from .boxes.header import cmaf_header
 from .names import header_file, segment_file, track_file
 from .proven import ProvenTrack, packets_of, read_proven
-from .samples import Cut, Samples, cut_at, cut_on_grid
+from .samples import SampleCut, Samples, cut_at, cut_on_grid
 from .text import MILLISECOND, webvtt_of
 from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, TrackKind
 
@@ -32,7 +32,8 @@ _ADVICE: Final = "Nothing was published. Please report this error together with 
 def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fraction, layout: Layout) -> Package:
     """Write the tracks of proven files into an existing folder, and return where everything is.
 
-    Raises ProofFailed: a file cannot be a CMAF track, or two video tracks do not have the same segments; StorageFailed.
+    Raises ProofFailed: a file cannot be a CMAF track, or two video tracks do not have the same segments; Unsupported:
+    players know no string for a codec, or a segment is too large; StorageFailed.
     """
     proven = {each.name: read_proven(each) for each in given if each.kind is not TrackKind.TEXT}
     cuts = _cuts(list(proven.values()), segment_s)
@@ -46,7 +47,7 @@ def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fracti
     return Package(tracks=tracks, layout=layout, segment_s=segment_s)
 
 
-def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[Cut]]:
+def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[SampleCut]]:
     """Return the segments of each track: those of pictures on the grid, those of sound at the same times."""
     videos = [each for each in proven if each.given.kind is TrackKind.VIDEO]
     cuts = {each.given.name: cut_on_grid(each.samples, segment_s) for each in videos}
@@ -66,7 +67,7 @@ def _multiples_s(samples: Samples, segment_s: Fraction) -> list[Fraction]:
     return [begin_s + number * segment_s for number in range(1, ceil((end_s - begin_s) / segment_s))]
 
 
-def _starts_s(samples: Samples, cuts: Sequence[Cut]) -> list[Fraction]:
+def _starts_s(samples: Samples, cuts: Sequence[SampleCut]) -> list[Fraction]:
     """Return when each segment begins, and when the last one ends."""
     return [*(samples.time_s(cut.fragments[0]) for cut in cuts), samples.end * samples.time_base]
 
@@ -102,8 +103,10 @@ def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fractio
     return PackagedTrack(given=given, codec="", time_base=MILLISECOND, segments=(segment,))
 
 
-def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout: Layout) -> PackagedTrack:
+def _write_track(proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout) -> PackagedTrack:
     given, samples = proven.given, proven.samples
+    entry, is_video = proven.header.sample_entry, given.kind is TrackKind.VIDEO
+    codec = codec_string(entry)
     header = cmaf_header(proven.header, end=samples.end, edit=samples.hidden + samples.delay)
     with packets_of(given) as (_, packets):
         writer = _TrackWriter(proven, packets)
@@ -112,11 +115,9 @@ def _write_track(proven: ProvenTrack, cuts: Sequence[Cut], folder: Path, layout:
         else:
             index_bytes, segments = 0, _write_files(writer, cuts, folder, header)
     width, height = proven.header.shown_size
-    is_video = given.kind is TrackKind.VIDEO
-    entry = proven.header.sample_entry
     return PackagedTrack(
         given=given,
-        codec=codec_string(entry),
+        codec=codec,
         supplemental_codec=supplemental_codec(entry) if is_video else "",
         time_base=samples.time_base,
         segments=tuple(segments),
@@ -138,7 +139,7 @@ def _frame_rate(samples: Samples) -> Fraction:
 
 
 def _write_ranges(
-    writer: "_TrackWriter", cuts: Sequence[Cut], path: Path, header: bytes
+    writer: "_TrackWriter", cuts: Sequence[SampleCut], path: Path, header: bytes
 ) -> tuple[int, list[PackagedSegment]]:
     """Write one file. The segment index gets its place first, and its values at the end."""
     with _written(path) as file:
@@ -152,7 +153,9 @@ def _write_ranges(
     return index_bytes, segments
 
 
-def _write_files(writer: "_TrackWriter", cuts: Sequence[Cut], folder: Path, header: bytes) -> list[PackagedSegment]:
+def _write_files(
+    writer: "_TrackWriter", cuts: Sequence[SampleCut], folder: Path, header: bytes
+) -> list[PackagedSegment]:
     given, place, segments = writer.proven.given, len(header), list[PackagedSegment]()
     with _written(folder / header_file(given)) as file:
         file.write(header)
@@ -182,7 +185,7 @@ class _TrackWriter:
         self._packets = packets
         self._fragments = 0
 
-    def segment(self, file: IO[bytes], cut: Cut, offset: int, *, begins_with: bytes = b"") -> PackagedSegment:
+    def segment(self, file: IO[bytes], cut: SampleCut, offset: int, *, begins_with: bytes = b"") -> PackagedSegment:
         """Write a segment at ``offset`` of the track's bytes. Raises ProofFailed: the file changed meanwhile."""
         samples, (first, *_), end = self.proven.samples, cut.fragments, cut.end
         file.write(begins_with)
@@ -202,7 +205,7 @@ class _TrackWriter:
         samples, given = self.proven.samples, self.proven.given
         self._fragments += 1
         decode = samples.decode[first:end]
-        run = Run(
+        run = SampleRun(
             decode=int(decode[0]) + samples.hidden,
             durations=samples.durations[first:end].tolist(),
             sizes_bytes=samples.sizes_bytes[first:end].tolist(),

@@ -13,9 +13,9 @@ from ...actors.limits import NO_LIMITS
 from ...actors.media.av_abi import structures
 from ...actors.media.headers import TrackEnd, track_end
 from ...actors.media.opening import open_bytes, open_source
-from ...actors.media.structure import reader_of
+from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
-from .header import ProvenHeader, proven_header
+from .boxes.header import ProvenHeader, proven_header
 from .samples import Samples
 from .values import GivenTrack, TrackKind
 
@@ -65,7 +65,7 @@ def read_proven(given: GivenTrack) -> ProvenTrack:
         parameters = structures(stream)[1]
         return ProvenTrack(
             given,
-            proven_header(read, given, stream.id),
+            _header(given, read, stream.id),
             samples,
             video_range=_RANGES.get(parameters.transfer, "SDR") if given.kind is TrackKind.VIDEO else "",
             channels=parameters.channel_layout.channels if given.kind is TrackKind.AUDIO else 0,
@@ -73,20 +73,27 @@ def read_proven(given: GivenTrack) -> ProvenTrack:
         )
 
 
+def _header(given: GivenTrack, read: Read, track_id: int) -> ProvenHeader:
+    try:
+        return proven_header(read, track_id)
+    except ProofFailed as error:
+        raise ProofFailed(f"{given.name} in {given.path}: {error.message}", error.next_step) from error
+
+
 def _samples(
     given: GivenTrack, stream: "Stream", packets: "Iterator[Packet[Stream]]", stated: TrackEnd | None
 ) -> Samples:
     rows, last = array("q"), None
     for packet in packets:
-        if packet.pts is None or packet.dts is None:
+        if packet.pts is None:
             raise ProofFailed(f"a packet of {given.name} in {given.path} has no time", _ADVICE)
         if packet.is_discard and given.kind is TrackKind.VIDEO:
             raise ProofFailed(f"{given.path} hides a picture of {given.name} at tick {packet.pts}", _ADVICE)
-        rows.extend((packet.pts, packet.dts, packet.size, packet.is_keyframe))
+        rows.extend((packet.pts, packet.size, packet.is_keyframe))
         last = packet
     if last is None:
         raise ProofFailed(f"track {given.name} in {given.path} has no packets", _ADVICE)
-    pts, dts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4).T
+    pts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 3).T
     time_base = Fraction(stream.time_base or 1)
     end = int(pts[-1]) + (last.duration or 0)
     if given.kind is TrackKind.VIDEO:

@@ -71,7 +71,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SampleCut:
     """A segment of a track as numbers of samples: where its fragments begin, and where it ends."""
 
     fragments: tuple[int, ...]
@@ -83,7 +83,7 @@ class Cut:
         return list(pairwise((*self.fragments, self.end)))
 
 
-def cut_on_grid(samples: Samples, segment_s: Fraction) -> list[Cut]:
+def cut_on_grid(samples: Samples, segment_s: Fraction) -> list[SampleCut]:
     """Cut at the first keyframe at or after each multiple of ``segment_s`` from the first sample, which is a keyframe.
 
     Each keyframe begins a fragment.
@@ -94,14 +94,14 @@ def cut_on_grid(samples: Samples, segment_s: Fraction) -> list[Cut]:
     multiples = [int((int(samples.pts[each]) - begin) // step) for each in starts]
     firsts = [start for n, start in enumerate(starts) if not n or multiples[n] > multiples[n - 1]]
     return [
-        Cut(tuple(each for each in starts if first <= each < end), end)
+        SampleCut(tuple(each for each in starts if first <= each < end), end)
         for first, end in pairwise((*firsts, len(samples.pts)))
     ]
 
 
-def cut_at(samples: Samples, boundaries_s: Sequence[Fraction]) -> list[Cut]:
+def cut_at(samples: Samples, boundaries_s: Sequence[Fraction]) -> list[SampleCut]:
     """Cut at the first sample at or after each boundary, one fragment for each segment."""
     ticks = np.array([ceil(each / samples.time_base) for each in boundaries_s], dtype=np.int64)
     found = np.searchsorted(samples.pts, ticks)
     firsts = [0, *sorted({int(each) for each in found} - {0, len(samples.pts)})]
-    return [Cut((first,), end) for first, end in pairwise((*firsts, len(samples.pts)))]
+    return [SampleCut((first,), end) for first, end in pairwise((*firsts, len(samples.pts)))]

@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ...actors.bitstream.access_points import BitReader
-from ...actors.media.structure import boxes, reader_of
-from ...errors import Unsupported
+from ....actors.bitstream.access_points import BitReader
+from ....actors.media.structure import boxes, reader_of
+from ....errors import Unsupported
 
 _VIDEO_FIELDS_BYTES: Final = 78
 _AUDIO_FIELDS_BYTES: Final = 28

@@ -4,6 +4,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ....errors import Unsupported
+
 TRACK_ID: Final = 1
 _FIELD_MAX: Final = 0xFFFFFFFF
 _DEFAULT_BASE_IS_MOOF: Final = 0x020000
@@ -43,7 +45,7 @@ SEGMENT_TYPE: Final = file_type(b"styp", b"msdh", b"iso6", b"cmfs")
 """Begins each segment file: a DASH media segment (ISO/IEC 23009-1, 6.3.4.2) that is a CMAF segment."""
 
 
-class Run(NamedTuple):
+class SampleRun(NamedTuple):
     """The samples of a fragment, in decoding order. Times are ticks. Of pictures, only the first is a keyframe.
 
     ``offsets`` are the presentation times minus the decoding times, and not negative.
@@ -56,21 +58,21 @@ class Run(NamedTuple):
     is_video: bool
 
 
-def fragment_head(number: int, run: Run, *, rolls: bool = False) -> bytes:
+def fragment_head(number: int, run: SampleRun, *, rolls: bool = False) -> bytes:
     """Return a fragment's ``moof``, and the head of its ``mdat``, after which the samples follow.
 
     ``number`` counts the track's fragments from 1. ``rolls``: the header describes how sound must be decoded before a
-    seek is exact, for all samples alike. Raises ValueError: the samples need 4 GiB.
+    seek is exact, for all samples alike. Raises Unsupported: the samples need 4 GiB.
     """
     size_bytes = sum(run.sizes_bytes) + _HEAD_BYTES
     if size_bytes > _FIELD_MAX:
-        raise ValueError(f"a fragment of {size_bytes} bytes")
+        raise Unsupported(f"a fragment of {size_bytes} bytes is too large for mp4", "Use a shorter keyframe interval.")
     # The offset of the samples depends on the size of the box, but that size does not depend on the offset.
     head = _movie_fragment(number, run, 0, rolls=rolls)
     return _movie_fragment(number, run, len(head) + _HEAD_BYTES, rolls=rolls) + struct.pack(">I4s", size_bytes, b"mdat")
 
 
-def _movie_fragment(number: int, run: Run, data_offset: int, *, rolls: bool) -> bytes:
+def _movie_fragment(number: int, run: SampleRun, data_offset: int, *, rolls: bool) -> bytes:
     is_even = len(set(run.durations)) == 1
     flags = _NOT_SYNC if run.is_video else _SYNC
     header = full_box(
@@ -87,7 +89,7 @@ def _movie_fragment(number: int, run: Run, data_offset: int, *, rolls: bool) -> 
     return box(b"moof", full_box(b"mfhd", 0, 0, struct.pack(">I", number)), box(b"traf", header, time, samples, group))
 
 
-def _track_run(run: Run, data_offset: int, *, states_durations: bool) -> bytes:
+def _track_run(run: SampleRun, data_offset: int, *, states_durations: bool) -> bytes:
     states_offsets = any(run.offsets)
     columns = [
         *([run.durations] if states_durations else []),
@@ -116,20 +118,21 @@ class Reference(NamedTuple):
 
 
 def index_size(segments: int) -> int:
-    """Return the size of a segment index in bytes. Raises ValueError: more segments than it can name."""
+    """Return the size of a segment index in bytes. Raises Unsupported: more segments than it can name."""
     if segments > _MOST_REFERENCES:
-        raise ValueError(f"{segments} segments, but a segment index names at most {_MOST_REFERENCES}")
+        message = f"a segment index names at most {_MOST_REFERENCES} segments, not {segments}"
+        raise Unsupported(message, "Use longer segments.")
     return len(segment_index(1, 0, [Reference(0, 0)] * segments))
 
 
 def segment_index(timescale: int, start: int, segments: Sequence[Reference]) -> bytes:
     """Return ``sidx`` (8.16.3): the segments follow it without a gap, and each begins with a keyframe.
 
-    ``start`` is when the first sample is presented, in ticks, without what an edit list hides. Raises ValueError: a
+    ``start`` is when the first sample is presented, in ticks, without what an edit list hides. Raises Unsupported: a
     segment has 2 GiB.
     """
     if any(each.size_bytes > _LARGEST_REFERENCE for each in segments):
-        raise ValueError("a segment of 2 GiB or more")
+        raise Unsupported("a segment index names no segment of 2 GiB or more", "Use shorter segments.")
     rows = b"".join(struct.pack(">3I", *each, _STARTS_WITH_SYNC) for each in segments)
     head = struct.pack(">IIQQHH", TRACK_ID, timescale, start, 0, 0, len(segments))
     return full_box(b"sidx", 1, 0, head, rows)

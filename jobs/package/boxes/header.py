@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ...actors.media.headers import track_number
-from ...actors.media.structure import Read, Section, boxes, descendant, first, tracks_of_movie
-from ...errors import ProofFailed
-from .boxes import TRACK_ID, box, file_type, full_box
-from .values import GivenTrack
+from ....actors.media.headers import track_number
+from ....actors.media.structure import Read, Section, boxes, descendant, first, tracks_of_movie
+from ....errors import ProofFailed
+from .fragments import TRACK_ID, box, file_type, full_box
 
 BRANDS: Final = (b"iso6", b"cmfc")
 """Fragments that count positions and times from themselves (14496-12, annex E), and CMAF (23000-19, annex A)."""
@@ -51,7 +50,7 @@ class ProvenHeader:
         return round(across / (1 << 32)), round(down / (1 << 32))
 
 
-def proven_header(read: Read, given: GivenTrack, track_id: int) -> ProvenHeader:
+def proven_header(read: Read, track_id: int) -> ProvenHeader:
     """Read what a CMAF header copies. Raises ProofFailed: the track has no or several sample descriptions."""
     track = next((each for each in tracks_of_movie(read) if track_number(read, each) == track_id), None)
     media = descendant(read, track, b"mdia")
@@ -60,12 +59,12 @@ def proven_header(read: Read, given: GivenTrack, track_id: int) -> ProvenHeader:
     track_header, media_header = descendant(read, track, b"tkhd"), descendant(read, media, b"mdhd")
     descriptions = descendant(read, table, b"stsd")
     if media is None or information is None or table is None:
-        raise ProofFailed(f"{given.path} has no header of track {given.name}", _ADVICE)
+        raise ProofFailed(f"track {track_id} has no header", _ADVICE)
     if track_header is None or media_header is None or descriptions is None:
-        raise ProofFailed(f"{given.path} does not describe track {given.name}", _ADVICE)
+        raise ProofFailed(f"track {track_id} is not described", _ADVICE)
     entries = int.from_bytes(read(descriptions.content + 4, 4))
     if entries != 1:
-        message = f"track {given.name} in {given.path} has {entries} sample descriptions, and a CMAF track has one"
+        message = f"track {track_id} has {entries} sample descriptions, and a CMAF track has one"
         raise ProofFailed(message, "Encode the track anew, so that its coding stays the same.")
     media_fields, timescale = _without_duration(_all(read, media_header), number=False)
     return ProvenHeader(

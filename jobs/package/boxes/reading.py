@@ -3,7 +3,7 @@
 import struct
 from typing import Final, NamedTuple
 
-from ...actors.media.structure import (
+from ....actors.media.structure import (
     LONG_HEAD_BYTES,
     Read,
     Section,
@@ -13,7 +13,7 @@ from ...actors.media.structure import (
     first,
     tracks_of_movie,
 )
-from ...errors import ProofFailed
+from ....errors import ProofFailed
 
 _ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
 _NOT_SYNC: Final = 0x00010000
