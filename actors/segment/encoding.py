@@ -188,16 +188,14 @@ class _Run(Generic[PictureT]):
         self._context = context
         self._counted = 0
         self._began_s = time.perf_counter()
-        self._renditions = [
-            stack.enter_context(_Rendition(work, path, context.device, self._advance)) for work in works
-        ]
+        self._renditions = [stack.enter_context(_Rendition(work, path, context.device)) for work in works]
         self._walk: SegmentWalk[PictureT, tuple[_Rendition[PictureT], PictureT]] = SegmentWalk(
             first.decode,
             (first.start_ticks, first.end_ticks),
             path,
             fallback,
-            make=self._filtered,
-            finish=self._last_filtered,
+            make=partial(_filtered, self._renditions),
+            finish=partial(_last_filtered, self._renditions),
             seen=partial(context.advance, 0),
             neighbours=first.filters.has_memory,
             leads=first.numbers is not None and first.numbers[0] > 0,
@@ -206,13 +204,16 @@ class _Run(Generic[PictureT]):
     def results(self) -> tuple[EncodedSegment, ...]:
         with closing(self._walk.results()) as pictures:
             for ticks, (rendition, picture) in pictures:
-                rendition.take(ticks, picture)
+                for _ in rendition.take(ticks, picture):
+                    self._count()
         for rendition in self._renditions:
-            rendition.take_last()
+            for _ in rendition.take_last():
+                self._count()
         # The encoders are drained in turn, so that the threads of all of them stay busy.
         left = self._renditions
         while left:
             left = [rendition for rendition in left if rendition.drain()]
+            self._count()
         count, tally = len(self._renditions), self._walk.tally()
         encode_s = sum(rendition.encode_s for rendition in self._renditions)
         # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.
@@ -220,38 +221,37 @@ class _Run(Generic[PictureT]):
         tally = replace(tally, decode_s=tally.decode_s / count)
         return tuple(rendition.result(tally, self._walk.taken, shared_s) for rendition in self._renditions)
 
-    def _filtered(self, ticks: int, picture: PictureT) -> Iterator[tuple[int, tuple["_Rendition[PictureT]", PictureT]]]:
-        # Renditions without filters share the picture. Filters and encoders copy its times when they take it, so each
-        # rendition may overwrite the times that an earlier one has set.
-        for rendition in self._renditions:
-            for at, made in rendition.chain.push(ticks, picture):
-                yield at, (rendition, made)
-
-    def _last_filtered(self) -> Iterator[tuple[int, tuple["_Rendition[PictureT]", PictureT]]]:
-        for rendition in self._renditions:
-            for at, made in rendition.chain.finish():
-                yield at, (rendition, made)
-
-    def _advance(self) -> None:
-        """Count the pictures that all renditions have done."""
+    def _count(self) -> None:
+        """Report the pictures that all renditions have done."""
         done = min(rendition.done for rendition in self._renditions)
         self._context.advance(done - self._counted)
         self._counted = done
 
 
-class _Rendition(Closing, Generic[PictureT]):
-    """What one encoding does with a segment's pictures, in order; it calls ``advance`` after each step."""
+def _filtered(
+    renditions: "Sequence[_Rendition[PictureT]]", ticks: int, picture: PictureT
+) -> Iterator[tuple[int, tuple["_Rendition[PictureT]", PictureT]]]:
+    # Renditions without filters share the picture. Filters and encoders copy its times when they take it, so each
+    # rendition may overwrite the times that an earlier one has set.
+    for rendition in renditions:
+        for at, made in rendition.chain.push(ticks, picture):
+            yield at, (rendition, made)
 
-    def __init__(
-        self,
-        work: EncodeSegment,
-        path: DecodePath[PictureT],
-        device: WorkerDevice | None,
-        advance: Callable[[], object],
-    ) -> None:
+
+def _last_filtered(
+    renditions: "Sequence[_Rendition[PictureT]]",
+) -> Iterator[tuple[int, tuple["_Rendition[PictureT]", PictureT]]]:
+    for rendition in renditions:
+        for at, made in rendition.chain.finish():
+            yield at, (rendition, made)
+
+
+class _Rendition(Closing, Generic[PictureT]):
+    """What one encoding does with a segment's pictures, in order; ``take`` yields after each."""
+
+    def __init__(self, work: EncodeSegment, path: DecodePath[PictureT], device: WorkerDevice | None) -> None:
         self._work = work
         self._path = path
-        self._advance = advance
         self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
         rate, numbers = work.filters.rate, work.numbers
         self._pacer: Pacer[PictureT] | None = None
@@ -278,29 +278,29 @@ class _Rendition(Closing, Generic[PictureT]):
         self._encoder.close()
         self.chain.close()
 
-    def take(self, ticks: int, picture: PictureT) -> None:
+    def take(self, ticks: int, picture: PictureT) -> Iterator[None]:
         """Encode a filtered picture, or the pictures at the track's own rate that are certain now."""
         if self._pacer is None:
             self._encode(ticks, picture)
+            yield
             return
         self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
         for number, shown in self._pacer.push(ticks, picture):
             self._encode(number, shown)
+            yield
 
-    def take_last(self) -> None:
+    def take_last(self) -> Iterator[None]:
         """Encode the pictures that show the last source picture."""
         if self._pacer is not None:
             for number, shown in self._pacer.finish():
                 self._encode(number, shown)
+                yield
 
     def drain(self) -> bool:
         """Fetch a packet that the encoder still holds; return False after the last."""
         packet = self._timed(partial(next, self._remaining, None))
-        if packet is None:
-            return False
-        self._packets.append(packet)
-        self._advance()
-        return True
+        self._packets += [] if packet is None else [packet]
+        return packet is not None
 
     def result(self, tally: SegmentTally, taken: list[int], shared_s: float) -> EncodedSegment:
         """Return the encoded segment; ``EncoderFailed`` if pictures or keyframes are missing.
@@ -346,7 +346,6 @@ class _Rendition(Closing, Generic[PictureT]):
         self._last_ticks = ticks
         self._packets += self._timed(partial(self._encoder.encode, frame, keyframe=keyframe))
         self._fed += 1
-        self._advance()
 
     def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - a picture in host memory if anything is burnt in
         if self._burner is None:
