@@ -60,15 +60,17 @@ class BadPool(LocalPool):
         super().__init__(3)
         self._rendition = rendition
         self._encoded = 0
+        self._some = asyncio.Event()
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Fail for that segment, also if others are encoded with it, once the segments before it are encoded."""
         if "segment 5 of" in work.label and f"-{self._rendition}" in work.label:
-            while self._encoded < 4:
-                await asyncio.sleep(0)
+            await self._some.wait()
             raise EncoderFailed("not today")
         result = await super().result_of(work, look)
         self._encoded += 1
+        if self._encoded == 4:
+            self._some.set()
         return result
 
 
