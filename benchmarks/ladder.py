@@ -185,9 +185,7 @@ def _lines(runs: Mapping[str, list[Ran]]) -> list[str]:
         work, cpu = (spread([getter(ran) for ran in found]) for getter in (_work_s, _cpu_s))
         wall = spread([ran.measured.wall_s for ran in found])
         peak = max(ran.measured.peak_bytes for ran in found)
-        ratio = (
-            work["median"] / spread([_work_s(ran) for ran in runs["ffmpeg"]])["median"] if "ffmpeg" in runs else None
-        )
+        ratio = None if ffmpeg_s is None else work["median"] / ffmpeg_s
         decoded = f"{found[0].decoded} of {found[0].encoded}" if found[0].decoded is not None else "-"
         cells = (number(wall["median"], 1), number(work["median"], 1), number(cpu["median"], 1))
         rows.append([name, *cells, f"{peak / 1e6:.0f}", decoded, number(ratio, 2)])
