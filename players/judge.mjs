@@ -1,0 +1,81 @@
+// What is wrong with what a player did: one line for each fault.
+
+import { byQuality } from './package.mjs';
+
+const SAME_S = 0.001;
+const STALL_LIMIT_S = 5; // a busy machine without a GPU stalls too; a hole in the buffer never ends
+const OTHER_PICTURE = 12; // of 255, the mean difference of two small grey pictures: renditions of one picture differ by less
+
+const near = (one, other, by = SAME_S) => Math.abs(one - other) <= by;
+const at = (seconds) => `${Number(seconds.toFixed(3))} s`;
+const named = ({ width, height, codec }) => `${width}x${height} ${codec}`;
+
+/** The renditions that a player lists must be those of the package, in any order. */
+export function listFaults(expected, listed) {
+  const [own, its] = [expected, [...listed].sort(byQuality)].map((each) => each.map(named).join(', '));
+  return own === its ? [] : [`it lists ${its || 'nothing'}; the package has ${own}`];
+}
+
+/** Each seek to a segment's begin must show the segment's first picture, and the reference's picture of that time. */
+export function seekFaults(rendition, targets, seen, reference) {
+  const faults = targets.flatMap(({ time, first }, index) => {
+    const segment = `segment ${rendition.starts.length - index}, which begins at ${at(time)}`;
+    const got = seen[index];
+    if (!got) return [`no seek to ${segment}, after the fault before it`];
+    if (got.shown === undefined) return [`no picture after a seek to ${segment}`];
+    if (!near(got.shown, first)) return [`a seek to ${segment}, shows the picture of ${at(got.shown)} instead of ${at(first)}`];
+    if (got.width !== rendition.width || got.height !== rendition.height)
+      return [`a seek to ${segment}, shows ${got.width}x${got.height} pixels`];
+    const differs = reference ? difference(got.thumb, reference[index].thumb) : 0;
+    return differs > OTHER_PICTURE ? [`a seek to ${segment}, shows another picture (mean difference ${differs.toFixed(1)} of 255)`] : [];
+  });
+  return faults.slice(0, 1);
+}
+
+/** Playing must reach the end in one piece: no jump, no long stop, one range in the buffer from begin to end. */
+export function playFaults(played, begin, end, frame_s) {
+  const { ended, jumps, stall_s, ranges, duration } = played;
+  const faults = [];
+  if (!ended) faults.push(`playing stops at ${at(played.at)}`);
+  if (jumps.length) faults.push(`the player jumps to ${at(jumps[0])}`);
+  if (stall_s > STALL_LIMIT_S) faults.push(`the picture stands still for ${at(stall_s)}`);
+  if (ranges.length !== 1) faults.push(`the buffer has ${ranges.length} ranges: ${ranges.map((each) => each.map(at).join(' to ')).join(', ')}`);
+  else if (!near(ranges[0][0], begin, frame_s) || !near(ranges[0][1], end, frame_s))
+    faults.push(`the buffer is ${ranges[0].map(at).join(' to ')}, the package ${at(begin)} to ${at(end)}`);
+  if (!near(duration, end, frame_s)) faults.push(`the duration is ${at(duration)}, the package's ${at(end)}`);
+  return faults;
+}
+
+/** Every picture of the package must have been shown at its own time, and no other. */
+export function frameFaults(expected, shown) {
+  const rest = [...shown].map((each) => each.time).sort((one, other) => one - other);
+  const unknown = rest.filter((time) => !expected.some((each) => near(each, time)));
+  const missing = missingOf(expected, shown);
+  const faults = missing.length ? [`${missing.length} of ${expected.length} pictures are never shown, the first at ${at(missing[0])}`] : [];
+  return unknown.length ? [...faults, `${unknown.length} pictures have times that the package lacks, the first at ${at(unknown[0])}`] : faults;
+}
+
+/** The times of the pictures that have not been shown yet. */
+export function missingOf(expected, shown) {
+  return expected.filter((each) => !shown.some(({ time }) => near(each, time)));
+}
+
+/** All renditions have the same pictures at the same times, and their segments begin where the playlist says. */
+export function alignmentFaults(renditions) {
+  const [first] = renditions;
+  return renditions.flatMap((each) => {
+    const early = each.firsts.findIndex((time, index) => !near(time, each.starts[index] + each.firsts[0], frameOf(each)));
+    if (early >= 0) return [`${each.uri}: segment ${early + 1} begins at ${at(each.firsts[early])}, by the playlist at ${at(each.starts[early])}`];
+    const isSame = each.times.length === first.times.length && each.times.every((time, index) => near(time, first.times[index]));
+    return isSame ? [] : [`${each.uri} has other picture times than ${first.uri}`];
+  });
+}
+
+/** The shortest time between two pictures of a rendition. */
+export function frameOf({ times }) {
+  return Math.min(...times.slice(1).map((time, index) => time - times[index]));
+}
+
+function difference(one, other) {
+  return one.reduce((sum, value, index) => sum + Math.abs(value - other[index]), 0) / one.length;
+}

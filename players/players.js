@@ -1,0 +1,215 @@
+// The players behind one interface. A rendition is {width, height, codec, bandwidth, key}; `key` is the player's own.
+
+/* global Hls, shaka, dashjs */
+
+const AHEAD_S = 4; // less than a film, so that switches come before the whole film is loaded
+const ALL_S = 3600;
+
+class HlsJs {
+  static version = () => Hls.version;
+
+  constructor(video, onFault) {
+    [this.video, this.onFault] = [video, onFault];
+  }
+
+  async load(url, whole) {
+    const ahead = whole ? ALL_S : AHEAD_S;
+    this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
+    this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
+      // A machine that is busy stalls too: how long is measured, not taken from this event.
+      if (fatal || details !== 'bufferStalledError') this.onFault(details);
+    });
+    const parsed = new Promise((resolve) => this.hls.on(Hls.Events.MANIFEST_PARSED, resolve));
+    this.hls.loadSource(url);
+    this.hls.attachMedia(this.video);
+    await parsed;
+  }
+
+  renditions() {
+    return this.hls.levels.map(({ width, height, bitrate, videoCodec }, key) => ({ width, height, codec: videoCodec, bandwidth: bitrate, key }));
+  }
+
+  start(key) {
+    this.hls.startLevel = this.hls.loadLevel = key;
+    this.hls.startLoad(0);
+  }
+
+  switchTo(key) {
+    this.hls.loadLevel = key;
+  }
+
+  sound() {
+    return this.hls.audioTracks.map(({ lang, name }, key) => ({ lang, name, key }));
+  }
+
+  hear(key) {
+    this.hls.audioTrack = key;
+  }
+
+  subtitles() {
+    return this.hls.subtitleTracks.map(({ lang, name }, key) => ({ lang, name, key }));
+  }
+
+  read(key) {
+    this.hls.subtitleDisplay = true;
+    this.hls.subtitleTrack = key;
+  }
+
+  async end() {
+    this.hls.destroy();
+  }
+}
+
+class Shaka {
+  static version = () => shaka.Player.version.replace(/^v/, '');
+
+  constructor(video, onFault) {
+    [this.video, this.onFault] = [video, onFault];
+  }
+
+  async load(url, whole) {
+    this.player = new shaka.Player();
+    this.player.addEventListener('error', ({ detail }) => this.onFault(`error ${detail.code}: ${detail.message ?? ''}`));
+    await this.player.attach(this.video);
+    const ahead = whole ? ALL_S : AHEAD_S;
+    this.player.configure({ abr: { enabled: false }, streaming: { bufferingGoal: ahead, bufferBehind: ALL_S } });
+    await this.player.load(url);
+  }
+
+  renditions() {
+    return this.player.getVideoTracks().map((key) => ({ width: key.width, height: key.height, codec: key.codecs, bandwidth: key.bandwidth, key }));
+  }
+
+  start(key) {
+    this.player.selectVideoTrack(key, true);
+  }
+
+  switchTo(key) {
+    this.player.selectVideoTrack(key, false);
+  }
+
+  sound() {
+    return this.player.getAudioTracks().map((key) => ({ lang: key.language, name: key.label, key }));
+  }
+
+  hear(key) {
+    this.player.selectAudioTrack(key);
+  }
+
+  subtitles() {
+    return this.player.getTextTracks().map((key) => ({ lang: key.language, name: key.label, key }));
+  }
+
+  read(key) {
+    this.player.selectTextTrack(key);
+  }
+
+  async end() {
+    await this.player.destroy();
+  }
+}
+
+class DashJs {
+  static version = () => dashjs.MediaPlayer().create().getVersion();
+
+  constructor(video, onFault) {
+    [this.video, this.onFault] = [video, onFault];
+  }
+
+  async load(url, whole) {
+    const ahead = whole ? ALL_S : AHEAD_S;
+    this.player = dashjs.MediaPlayer().create();
+    this.player.initialize();
+    this.player.updateSettings({
+      debug: { logLevel: 0 },
+      streaming: {
+        abr: { autoSwitchBitrate: { video: false, audio: false } },
+        buffer: { bufferTimeDefault: ahead, bufferTimeAtTopQuality: ahead, bufferTimeAtTopQualityLongForm: ahead, bufferToKeep: ALL_S },
+        text: { defaultEnabled: false },
+      },
+    });
+    this.player.on(dashjs.MediaPlayer.events.ERROR, ({ error }) => this.onFault(`error ${error.code}: ${error.message}`));
+    const ready = new Promise((resolve) => this.player.on(dashjs.MediaPlayer.events.STREAM_INITIALIZED, resolve));
+    this.player.attachView(this.video);
+    this.player.setAutoPlay(false);
+    this.player.attachSource(url);
+    await ready;
+  }
+
+  renditions() {
+    const tracks = this.player.getTracksFor('video');
+    return tracks.flatMap((track) =>
+      track.bitrateList.map(({ width, height, bandwidth, id }) => ({
+        ...{ width, height, bandwidth },
+        codec: /codecs="([^"]*)"/.exec(track.codec)?.[1] ?? track.codec,
+        key: { track, id },
+      })),
+    );
+  }
+
+  start({ track, id }) {
+    if (this.player.getCurrentTrackFor('video').index !== track.index) this.player.setCurrentTrack(track);
+    this.player.setRepresentationForTypeById('video', id, true);
+  }
+
+  switchTo({ id }) {
+    this.player.setRepresentationForTypeById('video', id, false);
+  }
+
+  sound() {
+    return this.player.getTracksFor('audio').map((key) => ({ lang: key.lang, name: key.labels[0]?.text, key }));
+  }
+
+  hear(key) {
+    this.player.setCurrentTrack(key);
+  }
+
+  subtitles() {
+    return this.player.getTracksFor('text').map(({ lang, labels }, key) => ({ lang, name: labels[0]?.text, key }));
+  }
+
+  read(key) {
+    this.player.enableText(true);
+    this.player.setTextTrack(key);
+  }
+
+  async end() {
+    this.player.destroy();
+  }
+}
+
+/** The browser itself, which plays the source: what the players show is compared with it. */
+class Browser {
+  static version = () => '';
+
+  constructor(video) {
+    this.video = video;
+  }
+
+  async load(url) {
+    const loaded = new Promise((resolve) => this.video.addEventListener('loadeddata', resolve, { once: true }));
+    this.video.src = url;
+    await loaded;
+  }
+
+  renditions() {
+    return [{ width: this.video.videoWidth, height: this.video.videoHeight, codec: '', bandwidth: 0, key: null }];
+  }
+
+  start() {}
+
+  sound() {
+    return [];
+  }
+
+  subtitles() {
+    return [];
+  }
+
+  async end() {
+    this.video.removeAttribute('src');
+    this.video.load();
+  }
+}
+
+export const PLAYERS = { 'hls.js': HlsJs, 'Shaka Player': Shaka, 'dash.js': DashJs, source: Browser };
