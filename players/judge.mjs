@@ -16,6 +16,12 @@ export function listFaults(expected, listed) {
   return own === its ? [] : [`it lists ${its || 'nothing'}; the package has ${own}`];
 }
 
+/** The tracks that a player lists must be those of the package, in any order. */
+export function trackFaults(expected, seen) {
+  const [own, its] = [expected, seen].map((each) => each.toSorted().join(', ') || 'none');
+  return own === its ? [] : [`it has ${its}; the package has ${own}`];
+}
+
 /** Each seek to a segment's begin must show the segment's first picture, and the reference's picture of that time. */
 export function seekFaults(rendition, targets, seen, reference) {
   const faults = targets.flatMap(({ time, first }, index) => {

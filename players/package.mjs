@@ -20,10 +20,11 @@ export async function readPackage(folder) {
   const subtitles = media.filter((each) => each.TYPE === 'SUBTITLES');
   const ends = [];
   for (const each of sound) if (each.URI) ends.push((await readTrack(folder, each.URI)).end);
+  for (const each of subtitles) each.cues = await countCues(folder, each.URI);
   return {
     renditions: renditions.sort(byQuality),
     sound: languages(sound),
-    subtitles: languages(subtitles),
+    subtitles: subtitles.map((each) => ({ lang: each.LANGUAGE ?? 'und', cues: each.cues })),
     end: Math.max(...ends, ...renditions.map((each) => each.end)),
   };
 }
@@ -62,6 +63,13 @@ async function readTrack(folder, uri) {
     end = Math.max(end, samples.end);
   }
   return { uri, starts, firsts, times, end, duration: start };
+}
+
+/** How many cues of WebVTT a track has; one that goes on in the next segment counts once. */
+async function countCues(folder, uri) {
+  const { segments } = mediaPlaylist(await readFile(join(folder, uri), 'utf8'));
+  const texts = await Promise.all(segments.map((segment) => bytesOf(join(folder, dirname(uri)), segment)));
+  return new Set(texts.flatMap((each) => each.toString().match(/^[\d:.]+(?= +-->)/gm) ?? [])).size;
 }
 
 function taggedLines(text, tag) {

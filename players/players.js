@@ -16,8 +16,9 @@ class HlsJs {
     const ahead = whole ? ALL_S : AHEAD_S;
     this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
     this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
-      // A machine that is busy stalls too: how long is measured, not taken from this event.
-      if (fatal || details !== 'bufferStalledError') this.onFault(details);
+      // A busy machine stalls too (how long is measured), and a seek aborts what is being loaded.
+      const isUsual = [Hls.ErrorDetails.BUFFER_STALLED_ERROR, Hls.ErrorDetails.INTERNAL_ABORTED].includes(details);
+      if (fatal || !isUsual) this.onFault(details);
     });
     const parsed = new Promise((resolve) => this.hls.on(Hls.Events.MANIFEST_PARSED, resolve));
     this.hls.loadSource(url);
@@ -137,13 +138,14 @@ class DashJs {
   }
 
   renditions() {
-    const tracks = this.player.getTracksFor('video');
-    return tracks.flatMap((track) =>
-      track.bitrateList.map(({ width, height, bandwidth, id }) => ({
-        ...{ width, height, bandwidth },
-        codec: /codecs="([^"]*)"/.exec(track.codec)?.[1] ?? track.codec,
-        key: { track, id },
-      })),
+    // The list of other tracks than the current one (another codec's) has no codec for each rendition.
+    const current = this.player.getCurrentTrackFor('video');
+    const codecs = Object.fromEntries(this.player.getRepresentationsByType('video').map(({ id, codecs: codec }) => [id, codec]));
+    return this.player.getTracksFor('video').flatMap((track) =>
+      track.bitrateList.map(({ width, height, bandwidth, id }) => {
+        const codec = track.index === current.index ? codecs[id] : /codecs="([^"]*)"/.exec(track.codec)?.[1];
+        return { width, height, bandwidth, codec, key: { track, id } };
+      }),
     );
   }
 

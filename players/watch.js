@@ -27,8 +27,11 @@ export class Watch {
     return this.player.renditions().map(({ key, ...facts }) => facts);
   }
 
-  start(index) {
+  /** Choose a rendition, and wait until the player has found its place: before that it may still seek to the begin. */
+  async start(index) {
     this.player.start(this.player.renditions()[index].key);
+    await until(() => this.video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA && !this.video.seeking, STEP_LIMIT_S, this);
+    this.jumps.length = 0;
   }
 
   /** Seek, and return the time of the picture that is shown then and the picture itself, small and grey. */
@@ -75,7 +78,7 @@ export class Watch {
     const all = this.player.renditions();
     const isSeen = (index) => this.last?.width === sizes[index].width && this.last?.height === sizes[index].height;
     const played = await this.play(() => {
-      if (!isSeen(indices[seen.length])) return;
+      if (seen.length === indices.length || !isSeen(indices[seen.length])) return;
       seen.push(indices[seen.length]);
       if (seen.length < indices.length) this.player.switchTo(all[indices[seen.length]].key);
     });
@@ -83,7 +86,8 @@ export class Watch {
   }
 
   /** Choose each sound track and each subtitle track in turn, and say what came of it. */
-  async tracks(cues) {
+  async tracks(expected) {
+    const most = Object.fromEntries(expected.map(({ lang }) => [lang, Math.max(...expected.map((each) => (each.lang === lang ? each.cues : 0)))]));
     const [sound, subtitles] = [[], []];
     await this.video.play();
     for (const { key, ...facts } of this.player.sound()) {
@@ -96,7 +100,7 @@ export class Watch {
     for (const { key, ...facts } of this.player.subtitles()) {
       this.player.read(key);
       await this.#rewind();
-      await until(() => this.#cues().size >= cues, STEP_LIMIT_S, this);
+      await until(() => this.#cues().size >= most[facts.lang], STEP_LIMIT_S, this);
       subtitles.push({ ...facts, cues: this.#cues().size });
     }
     return { sound, subtitles };
