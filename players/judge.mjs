@@ -1,7 +1,5 @@
 // What is wrong with what a player did: one line for each fault.
 
-import { byQuality } from './package.mjs';
-
 const SAME_S = 0.001;
 const STALL_LIMIT_S = 5; // a busy machine without a GPU stalls too; a hole in the buffer never ends
 const OTHER_PICTURE = 12; // of 255, the mean difference of two small grey pictures: renditions of one picture differ by less
@@ -9,6 +7,12 @@ const OTHER_PICTURE = 12; // of 255, the mean difference of two small grey pictu
 const near = (one, other, by = SAME_S) => Math.abs(one - other) <= by;
 const at = (seconds) => `${Number(seconds.toFixed(3))} s`;
 const named = ({ width, height, codec }) => `${width}x${height} ${codec}`;
+
+/** The order in which renditions are compared: by codec, then from the smallest to the largest. */
+export function byQuality(one, other) {
+  const family = one.codec.slice(0, 4).localeCompare(other.codec.slice(0, 4));
+  return family || one.height - other.height || one.bandwidth - other.bandwidth;
+}
 
 /** The renditions that a player lists must be those of the package, in any order. */
 export function listFaults(expected, listed) {

@@ -3,6 +3,8 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
+import { byQuality } from './judge.mjs';
+
 /**
  * Read a package by its HLS master playlist.
  *
@@ -29,15 +31,9 @@ export async function readPackage(folder) {
   };
 }
 
-/** The order in which renditions are compared: by codec, then from the smallest to the largest. */
-export function byQuality(one, other) {
-  const family = one.codec.slice(0, 4).localeCompare(other.codec.slice(0, 4));
-  return family || one.height - other.height || one.bandwidth - other.bandwidth;
-}
-
 /** The different languages of tracks, in order; one that is not known counts as "und". */
-export function languages(tracks) {
-  return [...new Set(tracks.map((each) => each.LANGUAGE || each.language || each.lang || 'und'))].sort();
+function languages(tracks) {
+  return [...new Set(tracks.map((each) => each.LANGUAGE ?? 'und'))].sort();
 }
 
 async function readRendition(folder, uri, listed) {

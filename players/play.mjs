@@ -9,8 +9,8 @@ import { parseArgs } from 'node:util';
 
 import { chromium } from 'playwright-core';
 
-import { alignmentFaults, frameFaults, frameOf, listFaults, missingOf, playFaults, seekFaults, trackFaults } from './judge.mjs';
-import { byQuality, languages, readPackage } from './package.mjs';
+import { alignmentFaults, byQuality, frameFaults, frameOf, listFaults, missingOf, playFaults, seekFaults, trackFaults } from './judge.mjs';
+import { readPackage } from './package.mjs';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const LANES = [
@@ -70,13 +70,15 @@ class Lane {
     Object.assign(this, { page, name, url, lacking });
   }
 
-  /** Load the manifest. Returns the indices of what the player lists, in the order of `byQuality`. */
-  async open(expected, whole = true) {
+  /** Load the manifest, and start with one rendition. Returns the player's indices of all, in the order of `byQuality`. */
+  async open(expected, order, whole = true) {
     this.lacking.length = 0;
-    const listed = await this.page.evaluate((given) => window.watch(...given), [this.name, this.url, whole]);
+    const listed = await this.page.evaluate((given) => window.watch(...given), [this.name, this.url, order, whole]);
     await this.heard('loading');
     if (this.name !== 'source') judge('loading', listFaults(expected, listed));
-    return [...listed.keys()].sort((one, other) => byQuality(listed[one], listed[other]));
+    const indices = [...listed.keys()].sort((one, other) => byQuality(listed[one], listed[other]));
+    await this.call('loading', 'start', indices[order]);
+    return indices;
   }
 
   async call(about, method, ...given) {
@@ -98,8 +100,7 @@ class Lane {
 /** Load one rendition, seek to each segment, play it, and step to each picture that playing has skipped. */
 async function playRendition(lane, pack, rendition, order, reference) {
   const about = `${rendition.width}x${rendition.height} ${rendition.codec}`;
-  const indices = await lane.open(pack.renditions);
-  await lane.call(about, 'start', indices[order]);
+  await lane.open(pack.renditions, order);
   // From the last segment to the first: each must be loaded by itself, and playing begins at the first.
   const targets = rendition.starts.map((start, index) => ({ time: start + INSIDE, first: rendition.firsts[index] })).reverse();
   const seeks = await lane.call(about, 'seekAll', targets);
@@ -123,8 +124,7 @@ async function playSwitches(lane, pack) {
   const about = 'switching';
   let [at, stall_s] = [0, 0];
   while (at < steps.length - 1) {
-    const indices = await lane.open(pack.renditions, false);
-    await lane.call(about, 'start', indices[steps[at]]);
+    const indices = await lane.open(pack.renditions, steps[at], false);
     const listed = Object.fromEntries(indices.map((index, order) => [index, sizes[order]]));
     const played = await lane.call(about, 'playSwitching', steps.slice(at).map((order) => indices[order]), listed);
     judge(about, playFaults(played, sizes[0].times[0], pack.end, frameOf(sizes[0])));
@@ -138,16 +138,23 @@ async function playSwitches(lane, pack) {
   return { switches: at, stall_s };
 }
 
-/** Each sound and each subtitle must be listed, and do something when it is chosen. */
+/** Each sound and each subtitle track must be listed, and do something when it is chosen in a film that plays. */
 async function playTracks(lane, pack) {
-  const indices = await lane.open(pack.renditions);
-  await lane.call('tracks', 'start', indices[0]);
-  const { sound, subtitles } = await lane.call('tracks', 'tracks', pack.subtitles);
-  judge('sound', trackFaults(pack.sound, languages(sound)));
-  judge('sound', sound.filter((each) => !each.bytes).map((each) => `${each.lang} is silent`));
-  const [own, its] = [pack.subtitles, subtitles].map((tracks) => tracks.map((each) => `${each.lang || 'und'} with ${each.cues} cues`));
-  judge('subtitles', trackFaults(own, its));
-  await lane.close();
+  const chosen = async (method, ...given) => {
+    await lane.open(pack.renditions, 0, false);
+    const result = await lane.call('tracks', method, ...given);
+    await lane.close();
+    return result;
+  };
+  const [sound, subtitles] = await chosen('tracks');
+  judge('sound', trackFaults(pack.sound, [...new Set(sound)]));
+  judge('subtitles', trackFaults(pack.subtitles.map((each) => each.lang), subtitles));
+  for (const [index, lang] of sound.entries()) judge('sound', (await chosen('hear', index)) ? [] : [`${lang} is silent`]);
+  for (const [index, lang] of subtitles.entries()) {
+    const expected = pack.subtitles.filter((each) => each.lang === lang).map((each) => each.cues);
+    const cues = await chosen('read', index, Math.max(...expected));
+    judge('subtitles', expected.includes(cues) ? [] : [`${lang} has ${cues} cues; the package has ${expected}`]);
+  }
   return { sound, subtitles };
 }
 
@@ -165,7 +172,7 @@ async function playLane(lane, pack, reference, onRow) {
 /** The source's own pictures at the segments' begins; it must have the renditions' pictures at the same times. */
 async function playSource(lane, pack) {
   const [rendition] = pack.renditions;
-  await lane.open([]);
+  await lane.open([], 0);
   const targets = rendition.starts.map((start, index) => ({ time: start + INSIDE, first: rendition.firsts[index] })).reverse();
   const seeks = await lane.call('source', 'seekAll', targets);
   const { width, height } = seeks[0];
@@ -183,7 +190,7 @@ async function playable(page, renditions) {
   return [true, false].map((asked) => renditions.filter((_, index) => can[index] === asked));
 }
 
-async function playAll(page, folder, film, lacking) {
+async function playAll(page, folder, film, only, lacking) {
   const pack = await readPackage(folder);
   const [played, notPlayed] = await playable(page, pack.renditions);
   const result = { browser: page.context().browser().version(), notPlayed: notPlayed.map((each) => each.codec), players: [], faults: [] };
@@ -207,7 +214,7 @@ async function playAll(page, folder, film, lacking) {
   };
   if (film) reference = await tried('source', film, (lane) => playSource(lane, pack));
   const versions = await page.evaluate(() => window.versions);
-  for (const [name, manifest] of LANES) {
+  for (const [name, manifest] of LANES.filter(([name]) => !only || name === only)) {
     await say('table', name, manifest);
     console.log(`${name} ${versions[name]}, ${manifest}`);
     const done = await tried(name, `/package/${manifest}`, (lane) => playLane(lane, pack, reference, async ({ width, height }, facts) => {
@@ -229,10 +236,10 @@ async function playAll(page, folder, film, lacking) {
 async function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { source: { type: 'string' }, picture: { type: 'string' }, report: { type: 'string' } },
+    options: { source: { type: 'string' }, picture: { type: 'string' }, player: { type: 'string' }, report: { type: 'string' } },
   });
   const [folder] = positionals;
-  if (!folder) throw new Fault('usage: node play.mjs FOLDER [--source FILM] [--picture FILE.png] [--report FILE.json]');
+  if (!folder) throw new Fault('usage: node play.mjs FOLDER [--source FILM] [--player NAME] [--picture FILE.png] [--report FILE.json]');
   const browser = BROWSERS.find((each) => existsSync(each));
   if (!browser) throw new Fault("there is no Chromium; Debian's package is chromium");
   const lacking = [];
@@ -245,7 +252,7 @@ async function main() {
     await page.goto(`${root}/players/page.html`);
     await page.waitForFunction(() => window.isReady);
     const film = values.source && `/source/${encodeURIComponent(basename(values.source))}`;
-    const result = await playAll(page, folder, film, lacking);
+    const result = await playAll(page, folder, film, values.player, lacking);
     if (values.picture) await page.screenshot({ path: values.picture, fullPage: true });
     if (values.report) await writeFile(values.report, `${JSON.stringify(result, null, 2)}\n`);
     for (const codec of result.notPlayed) console.log(`not played here: ${codec}`);

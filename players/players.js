@@ -2,6 +2,8 @@
 
 /* global Hls, shaka, dashjs */
 
+import { byQuality } from './judge.mjs';
+
 const AHEAD_S = 4; // less than a film, so that switches come before the whole film is loaded
 const ALL_S = 3600;
 
@@ -12,7 +14,7 @@ class HlsJs {
     [this.video, this.onFault] = [video, onFault];
   }
 
-  async load(url, whole) {
+  async load(url, order, whole) {
     const ahead = whole ? ALL_S : AHEAD_S;
     this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
     this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
@@ -40,7 +42,7 @@ class HlsJs {
   }
 
   sound() {
-    return this.hls.audioTracks.map(({ lang, name }, key) => ({ lang, name, key }));
+    return this.hls.audioTracks.map(({ lang }, key) => ({ lang, key }));
   }
 
   hear(key) {
@@ -48,7 +50,7 @@ class HlsJs {
   }
 
   subtitles() {
-    return this.hls.subtitleTracks.map(({ lang, name }, key) => ({ lang, name, key }));
+    return this.hls.subtitleTracks.map(({ lang }, key) => ({ lang, key }));
   }
 
   read(key) {
@@ -61,6 +63,26 @@ class HlsJs {
   }
 }
 
+/** Shaka Player begins to load as soon as it knows the renditions: this chooses the one of `byQuality`'s order. */
+class Chosen extends shaka.abr.SimpleAbrManager {
+  constructor(order) {
+    super();
+    this.order = order;
+  }
+
+  setVariants(variants) {
+    this.variants = variants;
+    super.setVariants(variants);
+  }
+
+  chooseVariant() {
+    const facts = ({ height, codecs, bandwidth }) => ({ height, codec: codecs, bandwidth });
+    const videos = [...new Set(this.variants.map((each) => each.video))];
+    const video = videos.sort((one, other) => byQuality(facts(one), facts(other)))[this.order];
+    return this.variants.find((each) => each.video === video);
+  }
+}
+
 class Shaka {
   static version = () => shaka.Player.version.replace(/^v/, '');
 
@@ -68,12 +90,12 @@ class Shaka {
     [this.video, this.onFault] = [video, onFault];
   }
 
-  async load(url, whole) {
+  async load(url, order, whole) {
     this.player = new shaka.Player();
     this.player.addEventListener('error', ({ detail }) => this.onFault(`error ${detail.code}: ${detail.message ?? ''}`));
     await this.player.attach(this.video);
     const ahead = whole ? ALL_S : AHEAD_S;
-    this.player.configure({ abr: { enabled: false }, streaming: { bufferingGoal: ahead, bufferBehind: ALL_S } });
+    this.player.configure({ abr: { enabled: false }, abrFactory: () => new Chosen(order), streaming: { bufferingGoal: ahead, bufferBehind: ALL_S } });
     await this.player.load(url);
   }
 
@@ -81,16 +103,14 @@ class Shaka {
     return this.player.getVideoTracks().map((key) => ({ width: key.width, height: key.height, codec: key.codecs, bandwidth: key.bandwidth, key }));
   }
 
-  start(key) {
-    this.player.selectVideoTrack(key, true);
-  }
+  start() {}
 
   switchTo(key) {
     this.player.selectVideoTrack(key, false);
   }
 
   sound() {
-    return this.player.getAudioTracks().map((key) => ({ lang: key.language, name: key.label, key }));
+    return this.player.getAudioTracks().map((key) => ({ lang: key.language, key }));
   }
 
   hear(key) {
@@ -98,7 +118,7 @@ class Shaka {
   }
 
   subtitles() {
-    return this.player.getTextTracks().map((key) => ({ lang: key.language, name: key.label, key }));
+    return this.player.getTextTracks().map((key) => ({ lang: key.language, key }));
   }
 
   read(key) {
@@ -117,7 +137,7 @@ class DashJs {
     [this.video, this.onFault] = [video, onFault];
   }
 
-  async load(url, whole) {
+  async load(url, order, whole) {
     const ahead = whole ? ALL_S : AHEAD_S;
     this.player = dashjs.MediaPlayer().create();
     this.player.initialize();
@@ -159,7 +179,7 @@ class DashJs {
   }
 
   sound() {
-    return this.player.getTracksFor('audio').map((key) => ({ lang: key.lang, name: key.labels[0]?.text, key }));
+    return this.player.getTracksFor('audio').map((key) => ({ lang: key.lang, key }));
   }
 
   hear(key) {
@@ -167,7 +187,7 @@ class DashJs {
   }
 
   subtitles() {
-    return this.player.getTracksFor('text').map(({ lang, labels }, key) => ({ lang, name: labels[0]?.text, key }));
+    return this.player.getTracksFor('text').map(({ lang }, key) => ({ lang, key }));
   }
 
   read(key) {

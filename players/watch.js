@@ -22,8 +22,8 @@ export class Watch {
     this.#listen();
   }
 
-  async open(url, whole) {
-    await within(STEP_LIMIT_S, this.player.load(url, whole), 'the player does not load the manifest', this);
+  async open(url, order, whole) {
+    await within(STEP_LIMIT_S, this.player.load(url, order, whole), 'the player does not load the manifest', this);
     return this.player.renditions().map(({ key, ...facts }) => facts);
   }
 
@@ -85,25 +85,26 @@ export class Watch {
     return { ...played, seen };
   }
 
-  /** Choose each sound track and each subtitle track in turn, and say what came of it. */
-  async tracks(expected) {
-    const most = Object.fromEntries(expected.map(({ lang }) => [lang, Math.max(...expected.map((each) => (each.lang === lang ? each.cues : 0)))]));
-    const [sound, subtitles] = [[], []];
+  tracks() {
+    const [sound, subtitles] = [this.player.sound(), this.player.subtitles()];
+    return [sound, subtitles].map((each) => each.map(({ lang }) => lang || 'und'));
+  }
+
+  /** Choose a sound track while the film plays. Returns how many bytes of sound are decoded in the next second. */
+  async hear(index) {
     await this.video.play();
-    for (const { key, ...facts } of this.player.sound()) {
-      this.player.hear(key);
-      await this.#rewind();
-      const before = this.video.webkitAudioDecodedByteCount;
-      await until(() => this.video.currentTime > 1 && this.video.webkitAudioDecodedByteCount > before, STEP_LIMIT_S, this);
-      sound.push({ ...facts, bytes: this.video.webkitAudioDecodedByteCount - before });
-    }
-    for (const { key, ...facts } of this.player.subtitles()) {
-      this.player.read(key);
-      await this.#rewind();
-      await until(() => this.#cues().size >= most[facts.lang], STEP_LIMIT_S, this);
-      subtitles.push({ ...facts, cues: this.#cues().size });
-    }
-    return { sound, subtitles };
+    this.player.hear(this.player.sound()[index].key);
+    const [at, before] = [this.video.currentTime, this.video.webkitAudioDecodedByteCount];
+    await until(() => this.video.currentTime > at + 1, STEP_LIMIT_S, this);
+    return this.video.webkitAudioDecodedByteCount - before;
+  }
+
+  /** Choose a subtitle track while the film plays. Returns how many cues it has, by the end of the film at the latest. */
+  async read(index, expected) {
+    await this.video.play();
+    this.player.read(this.player.subtitles()[index].key);
+    await until(() => this.#cues().size >= expected || this.video.ended, 2 * this.video.duration + STEP_LIMIT_S, this);
+    return this.#cues().size;
   }
 
   shown() {
@@ -113,12 +114,6 @@ export class Watch {
   async close() {
     this.ended.abort();
     await this.player.end();
-  }
-
-  async #rewind() {
-    this.asked += 1;
-    this.video.currentTime = 0;
-    await this.video.play();
   }
 
   #cues() {
