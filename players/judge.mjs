@@ -2,11 +2,12 @@
 
 const SAME_S = 0.001;
 const STALL_LIMIT_S = 5; // a busy machine without a GPU stalls too; a hole in the buffer never ends
-const OTHER_PICTURE = 12; // of 255, the mean difference of two small grey pictures: renditions of one picture differ by less
+const NOISE = 0.5; // of 255: by so much a picture may be nearer to another one, as in a film that stands still
+const OTHER_PICTURE = 20; // of 255, the mean difference of two small grey pictures: renditions of one picture differ by less
 
 const near = (one, other, by = SAME_S) => Math.abs(one - other) <= by;
 const at = (seconds) => `${Number(seconds.toFixed(3))} s`;
-const named = ({ width, height, codec }) => `${width}x${height} ${codec}`;
+const named = ({ width, height, codec }) => `${width}x${height} ${codec.toLowerCase()}`;
 
 /** The order in which renditions are compared: by codec, then from the smallest to the largest. */
 export function byQuality(one, other) {
@@ -33,13 +34,21 @@ export function seekFaults(rendition, targets, seen, reference) {
     const got = seen[index];
     if (!got) return [`no seek to ${segment}, after the fault before it`];
     if (got.shown === undefined) return [`no picture after a seek to ${segment}`];
-    if (!near(got.shown, first)) return [`a seek to ${segment}, shows the picture of ${at(got.shown)} instead of ${at(first)}`];
+    if (!near(got.shown, first)) return [`a seek to ${segment}, shows the picture of ${at(got.shown)}, not that of ${at(first)}`];
     if (got.width !== rendition.width || got.height !== rendition.height)
       return [`a seek to ${segment}, shows ${got.width}x${got.height} pixels`];
-    const differs = reference ? difference(got.thumb, reference[index].thumb) : 0;
-    return differs > OTHER_PICTURE ? [`a seek to ${segment}, shows another picture (mean difference ${differs.toFixed(1)} of 255)`] : [];
+    return reference ? pictureFaults(`a seek to ${segment}`, got.thumb, reference, index) : [];
   });
   return faults.slice(0, 1);
+}
+
+/** A picture must be nearer to the reference's picture of its time than to those of other times. */
+function pictureFaults(about, thumb, reference, index) {
+  const differences = reference.map((each) => difference(thumb, each.thumb));
+  const [own, least] = [differences[index], Math.min(...differences)];
+  const nearest = reference[differences.indexOf(least)];
+  if (own > OTHER_PICTURE) return [`${about}, shows another picture (mean difference ${own.toFixed(1)} of 255)`];
+  return own > least + NOISE ? [`${about}, shows the picture of ${at(nearest.shown)}`] : [];
 }
 
 /** Playing must reach the end in one piece: no jump, no long stop, one range in the buffer from begin to end. */

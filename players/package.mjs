@@ -58,7 +58,7 @@ async function readTrack(folder, uri) {
     start += segment.duration;
     end = Math.max(end, samples.end);
   }
-  return { uri, starts, firsts, times, end, duration: start };
+  return { uri, starts, firsts, times: times.sort((one, other) => one - other), end };
 }
 
 /** How many cues of WebVTT a track has; one that goes on in the next segment counts once. */
@@ -101,7 +101,7 @@ function rangeOf(text, position) {
 }
 
 async function bytesOf(base, { uri, range }) {
-  const bytes = await readFile(join(base, uri));
+  const bytes = await readFile(join(base, decodeURIComponent(uri)));
   return range ? bytes.subarray(range.start, range.end) : bytes;
 }
 

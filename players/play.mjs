@@ -265,6 +265,7 @@ async function main() {
 }
 
 main().catch((error) => {
-  console.error(error instanceof Fault ? `FAULT ${error.message}` : error);
+  const isOurs = !(error instanceof Fault || error.code === 'ENOENT');
+  console.error(isOurs ? error : `FAULT ${error.message}`);
   process.exitCode = 1;
 });

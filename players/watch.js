@@ -3,7 +3,7 @@
 import { PLAYERS } from './players.js';
 
 const STEP_LIMIT_S = 15; // for one seek, or a track's first sound or subtitle
-const THUMB = [32, 18]; // pixels: enough to tell one picture of a film from another
+const THUMB = [64, 36]; // pixels: enough to tell one picture of a film from another
 
 /** A film in one player. Each picture that the browser presents is in `frames`, by its time in microseconds. */
 export class Watch {
@@ -138,6 +138,7 @@ export class Watch {
   #thumb() {
     const canvas = new OffscreenCanvas(...THUMB);
     const context = canvas.getContext('2d', { willReadFrequently: true });
+    context.imageSmoothingQuality = 'high';
     context.drawImage(this.video, 0, 0, ...THUMB);
     const { data } = context.getImageData(0, 0, ...THUMB);
     return Array.from({ length: data.length / 4 }, (_, at) => (data[4 * at] + 2 * data[4 * at + 1] + data[4 * at + 2]) >> 2);
