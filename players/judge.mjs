@@ -11,8 +11,12 @@ const named = ({ width, height, codec }) => `${width}x${height} ${codec.toLowerC
 
 /** The order in which renditions are compared: by codec, then from the smallest to the largest. */
 export function byQuality(one, other) {
-  const family = one.codec.slice(0, 4).localeCompare(other.codec.slice(0, 4));
-  return family || one.height - other.height || one.bandwidth - other.bandwidth;
+  return familyOf(one).localeCompare(familyOf(other)) || one.height - other.height || one.bandwidth - other.bandwidth;
+}
+
+/** The codec without its profile and level: players switch within one. */
+export function familyOf({ codec }) {
+  return codec.split('.')[0];
 }
 
 /** The renditions that a player lists must be those of the package, in any order. */
@@ -34,7 +38,8 @@ export function seekFaults(rendition, targets, seen, reference) {
     const got = seen[index];
     if (!got) return [`no seek to ${segment}, after the fault before it`];
     if (got.shown === undefined) return [`no picture after a seek to ${segment}`];
-    if (!near(got.shown, first)) return [`a seek to ${segment}, shows the picture of ${at(got.shown)}, not that of ${at(first)}`];
+    if (!near(got.shown, first))
+      return [`a seek to ${segment}, shows the picture of ${at(got.shown)}, not that of ${at(first)}`];
     if (got.width !== rendition.width || got.height !== rendition.height)
       return [`a seek to ${segment}, shows ${got.width}x${got.height} pixels`];
     return reference ? pictureFaults(`a seek to ${segment}`, got.thumb, reference, index) : [];
@@ -58,7 +63,8 @@ export function playFaults(played, begin, end, frame_s) {
   if (!ended) faults.push(`playing stops at ${at(played.at)}`);
   if (jumps.length) faults.push(`the player jumps to ${at(jumps[0])}`);
   if (stall_s > STALL_LIMIT_S) faults.push(`the picture stands still for ${at(stall_s)}`);
-  if (ranges.length !== 1) faults.push(`the buffer has ${ranges.length} ranges: ${ranges.map((each) => each.map(at).join(' to ')).join(', ')}`);
+  if (ranges.length !== 1)
+    faults.push(`the buffer has ${ranges.length} ranges: ${ranges.map((each) => each.map(at).join(' to ')).join(', ')}`);
   else if (!near(ranges[0][0], begin, frame_s) || !near(ranges[0][1], end, frame_s))
     faults.push(`the buffer is ${ranges[0].map(at).join(' to ')}, the package ${at(begin)} to ${at(end)}`);
   if (!near(duration, end, frame_s)) faults.push(`the duration is ${at(duration)}, the package's ${at(end)}`);
@@ -67,11 +73,17 @@ export function playFaults(played, begin, end, frame_s) {
 
 /** Every picture of the package must have been shown at its own time, and no other. */
 export function frameFaults(expected, shown) {
-  const rest = [...shown].map((each) => each.time).sort((one, other) => one - other);
-  const unknown = rest.filter((time) => !expected.some((each) => near(each, time)));
   const missing = missingOf(expected, shown);
-  const faults = missing.length ? [`${missing.length} of ${expected.length} pictures are never shown, the first at ${at(missing[0])}`] : [];
-  return unknown.length ? [...faults, `${unknown.length} pictures have times that the package lacks, the first at ${at(unknown[0])}`] : faults;
+  const faults = missing.length
+    ? [`${missing.length} of ${expected.length} pictures are never shown, the first at ${at(missing[0])}`]
+    : [];
+  return [...faults, ...unknownFaults(expected, shown)];
+}
+
+/** No picture may be shown at a time that the package lacks. */
+export function unknownFaults(expected, shown) {
+  const unknown = shown.filter(({ time }) => !expected.some((each) => near(each, time)));
+  return unknown.length ? [`${unknown.length} pictures have times that the package lacks, one ${at(unknown[0].time)}`] : [];
 }
 
 /** The times of the pictures that have not been shown yet. */
@@ -84,8 +96,12 @@ export function alignmentFaults(renditions) {
   const [first] = renditions;
   return renditions.flatMap((each) => {
     const early = each.firsts.findIndex((time, index) => !near(time, each.starts[index] + each.firsts[0], frameOf(each)));
-    if (early >= 0) return [`${each.uri}: segment ${early + 1} begins at ${at(each.firsts[early])}, by the playlist at ${at(each.starts[early])}`];
-    const isSame = each.times.length === first.times.length && each.times.every((time, index) => near(time, first.times[index]));
+    if (early >= 0)
+      return [
+        `${each.uri}: segment ${early + 1} begins at ${at(each.firsts[early])}, by the playlist at ${at(each.starts[early])}`,
+      ];
+    const isSame =
+      each.times.length === first.times.length && each.times.every((time, index) => near(time, first.times[index]));
     return isSame ? [] : [`${each.uri} has other picture times than ${first.uri}`];
   });
 }

@@ -108,7 +108,7 @@ async function bytesOf(base, { uri, range }) {
 // Boxes of ISO/IEC 14496-12. Only what tells a picture's time is read.
 
 function* boxes(bytes) {
-  for (let at = 0; at + 8 <= bytes.length; ) {
+  for (let at = 0; at + 8 <= bytes.length;) {
     const short = bytes.readUInt32BE(at);
     const head = short === 1 ? 16 : 8;
     const size = short === 1 ? Number(bytes.readBigUInt64BE(at + 8)) : short || bytes.length - at;
@@ -126,7 +126,11 @@ function timing(header) {
   const track = box(header, 'moov', 'trak');
   const mdhd = box(track, 'mdia', 'mdhd');
   const trex = box(header, 'moov', 'mvex', 'trex');
-  return { ticks: mdhd.readUInt32BE(mdhd[0] ? 20 : 12), usual: trex.readUInt32BE(12), begin: editOf(box(track, 'edts', 'elst')) };
+  return {
+    ticks: mdhd.readUInt32BE(mdhd[0] ? 20 : 12),
+    usual: trex.readUInt32BE(12),
+    begin: editOf(box(track, 'edts', 'elst')),
+  };
 }
 
 /** The time of the first picture that an edit list of one entry shows. */

@@ -29,7 +29,13 @@ class HlsJs {
   }
 
   renditions() {
-    return this.hls.levels.map(({ width, height, bitrate, videoCodec }, key) => ({ width, height, codec: videoCodec, bandwidth: bitrate, key }));
+    return this.hls.levels.map(({ width, height, bitrate, videoCodec }, key) => ({
+      width,
+      height,
+      codec: videoCodec,
+      bandwidth: bitrate,
+      key,
+    }));
   }
 
   start(key) {
@@ -95,12 +101,18 @@ class Shaka {
     this.player.addEventListener('error', ({ detail }) => this.onFault(`error ${detail.code}: ${detail.message ?? ''}`));
     await this.player.attach(this.video);
     const ahead = whole ? ALL_S : AHEAD_S;
-    this.player.configure({ abr: { enabled: false }, abrFactory: () => new Chosen(order), streaming: { bufferingGoal: ahead, bufferBehind: ALL_S } });
+    this.player.configure({
+      abr: { enabled: false },
+      abrFactory: () => new Chosen(order),
+      streaming: { bufferingGoal: ahead, bufferBehind: ALL_S },
+    });
     await this.player.load(url);
   }
 
   renditions() {
-    return this.player.getVideoTracks().map((key) => ({ width: key.width, height: key.height, codec: key.codecs, bandwidth: key.bandwidth, key }));
+    return this.player
+      .getVideoTracks()
+      .map((key) => ({ width: key.width, height: key.height, codec: key.codecs, bandwidth: key.bandwidth, key }));
   }
 
   start() {}
@@ -145,7 +157,12 @@ class DashJs {
       debug: { logLevel: 0 },
       streaming: {
         abr: { autoSwitchBitrate: { video: false, audio: false } },
-        buffer: { bufferTimeDefault: ahead, bufferTimeAtTopQuality: ahead, bufferTimeAtTopQualityLongForm: ahead, bufferToKeep: ALL_S },
+        buffer: {
+          bufferTimeDefault: ahead,
+          bufferTimeAtTopQuality: ahead,
+          bufferTimeAtTopQualityLongForm: ahead,
+          bufferToKeep: ALL_S,
+        },
         text: { defaultEnabled: false },
       },
     });
@@ -160,7 +177,9 @@ class DashJs {
   renditions() {
     // The list of other tracks than the current one (another codec's) has no codec for each rendition.
     const current = this.player.getCurrentTrackFor('video');
-    const codecs = Object.fromEntries(this.player.getRepresentationsByType('video').map(({ id, codecs: codec }) => [id, codec]));
+    const codecs = Object.fromEntries(
+      this.player.getRepresentationsByType('video').map(({ id, codecs: codec }) => [id, codec]),
+    );
     return this.player.getTracksFor('video').flatMap((track) =>
       track.bitrateList.map(({ width, height, bandwidth, id }) => {
         const codec = track.index === current.index ? codecs[id] : /codecs="([^"]*)"/.exec(track.codec)?.[1];

@@ -41,7 +41,13 @@ export class Watch {
     this.video.currentTime = time;
     const isShown = () => !this.video.seeking && this.last && (expected === undefined || near(this.last.mediaTime, expected));
     await until(isShown, STEP_LIMIT_S, this);
-    return { time, shown: this.last?.mediaTime, width: this.video.videoWidth, height: this.video.videoHeight, thumb: this.#thumb() };
+    return {
+      time,
+      shown: this.last?.mediaTime,
+      width: this.video.videoWidth,
+      height: this.video.videoHeight,
+      thumb: this.#thumb(),
+    };
   }
 
   async seekAll(targets) {
@@ -59,12 +65,16 @@ export class Watch {
     let [moved, at, stall_s] = [performance.now(), video.currentTime, 0];
     const limit_s = 3 * (video.duration - at) + 20;
     await video.play();
-    await until(() => {
-      onMove();
-      stall_s = Math.max(stall_s, (performance.now() - moved) / 1000);
-      if (video.currentTime !== at) [moved, at] = [performance.now(), video.currentTime];
-      return video.ended;
-    }, limit_s, this);
+    await until(
+      () => {
+        onMove();
+        stall_s = Math.max(stall_s, (performance.now() - moved) / 1000);
+        if (video.currentTime !== at) [moved, at] = [performance.now(), video.currentTime];
+        return video.ended;
+      },
+      limit_s,
+      this,
+    );
     const { droppedVideoFrames, totalVideoFrames } = video.getVideoPlaybackQuality();
     return {
       ...{ ended: video.ended, at: video.currentTime, stall_s, jumps: this.jumps, duration: video.duration },
