@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 AUDITOR := $(VENV)/audit/bin/pip-audit
 CLIP := examples/media/bunny.mp4
 DEMO := demo-output/bunny.hevc
+LADDER := demo-output/ladder
 # More options for one run: make test PYTEST="-k seams", make demo DEMO_OPTIONS="--workers 2", make bench BENCH="film.mp4".
 PYTEST ?=
 # How many tests run at once: one more than cores, since some only wait; 8 at most, since each may start a Ray.
@@ -36,7 +37,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-again learning docs lint media chosen damage fuzz chaos rehearsal ray-contract bench dist audit lock clean
+.PHONY: help setup demo ladder-demo players test test-all test-again learning docs lint media chosen damage fuzz chaos rehearsal ray-contract bench dist audit lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,13 @@ demo: setup ## transcode the bundled film excerpt to HEVC, prove the result, and
 	$(BIN)/codecfleet transcode $(CLIP) $(DEMO).mp4 --codec hevc --overwrite --report $(DEMO).report.json $(DEMO_OPTIONS)
 	$(BIN)/codecfleet verify $(CLIP) $(DEMO).mp4
 	@printf '\n  source  %s\n  output  %s\n  report  %s\n' $(CLIP) $(DEMO).mp4 $(DEMO).report.json
+
+ladder-demo: setup players ## make a ladder of the bundled film, and play it in hls.js, Shaka Player and dash.js
+	@mkdir -p $(dir $(LADDER))
+	$(BIN)/codecfleet ladder $(CLIP) $(LADDER) --preset hls-h264 --packaged-seconds 2 --overwrite
+	node players/play.mjs $(LADDER) --source $(CLIP) --report $(LADDER).played.json --picture $(LADDER).png
+
+players: players/node_modules/.installed ## install what plays packages (needs Node.js with npm, and Chromium)
 
 test: setup $(VENV)/.nvidia ## run the tests that prove each promise (minutes; PYTEST= passes options)
 	$(call RUN,-m "not slow",fast)
@@ -108,6 +116,12 @@ $(AUDITOR): | $(VENV)/.installed
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install -q pip-audit
 
+players/node_modules/.installed: players/package-lock.json
+	@for each in node npm chromium; do command -v $$each > /dev/null || \
+		{ echo "playing packages needs $$each: apt-get install nodejs npm chromium" >&2; exit 1; }; done
+	npm ci --prefix players --no-audit --no-fund
+	@touch $@
+
 # Packages that no lock has, in an environment of their own that also sees the locked ones.
 $(VENV)/learning/.installed: | $(VENV)/.installed
 	$(PYTHON) -m venv $(VENV)/learning
@@ -124,7 +138,7 @@ lock: ## pin every dependency again, to its newest allowed version (needs uv)
 	echo boto3 | uv pip compile - --upgrade --quiet $(LOCK_OPTIONS) --constraint requirements.lock --output-file deploy/ray-up/aws.lock
 
 clean: ## remove the environment, what was built and what the commands wrote
-	rm -rf $(VENV) build dist *.egg-info demo-output media-output bench-output fuzz-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) players/node_modules build dist *.egg-info demo-output media-output bench-output fuzz-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find actors benchmarks cluster codecfleet examples jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.python:

@@ -44,7 +44,7 @@ def documents() -> list[Path]:
     )
     if listed.returncode == 0 and listed.stdout:
         return sorted(REPOSITORY / name for name in listed.stdout.splitlines() if (REPOSITORY / name).is_file())
-    folders = ("docs", "examples", "benchmarks", "deploy", "configs")  # an sdist is not a git checkout
+    folders = ("docs", "examples", "benchmarks", "deploy", "configs", "players")  # an sdist is not a git checkout
     return sorted([*REPOSITORY.glob("*.md"), *(p for folder in folders for p in (REPOSITORY / folder).rglob("*.md"))])
 
 

@@ -13,7 +13,7 @@ SOURCES = (
     *("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "Makefile"),
     *("requirements.lock", "requirements-nvidia.lock", ".gitignore", ".gitattributes", ".ci"),
     *("actors", "cluster", "jobs", "configs", "codecfleet"),
-    *("benchmarks", "deploy", "docs", "examples", "tests"),
+    *("benchmarks", "deploy", "docs", "examples", "players", "tests"),
 )
 
 Build = Callable[[Path, str], Path]
@@ -21,7 +21,7 @@ Build = Callable[[Path, str], Path]
 
 def _copy(source: Path, target: Path) -> Path:
     if source.is_dir():
-        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
     elif source.exists():
         shutil.copy2(source, target)
     return target

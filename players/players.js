@@ -1,0 +1,256 @@
+// The players behind one interface. A rendition is {width, height, codec, bandwidth, key}; `key` is the player's own.
+
+/* global Hls, shaka, dashjs */
+
+import { byQuality } from './judge.mjs';
+
+const AHEAD_S = 4; // less than a film, so that switches come before the whole film is loaded
+const ALL_S = 3600;
+
+class HlsJs {
+  static version = () => Hls.version;
+
+  constructor(video, onFault) {
+    [this.video, this.onFault] = [video, onFault];
+  }
+
+  async load(url, order, whole) {
+    const ahead = whole ? ALL_S : AHEAD_S;
+    this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
+    this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
+      // A busy machine stalls too (how long is measured), and a seek aborts what is being loaded.
+      const isUsual = [Hls.ErrorDetails.BUFFER_STALLED_ERROR, Hls.ErrorDetails.INTERNAL_ABORTED].includes(details);
+      if (fatal || !isUsual) this.onFault(details);
+    });
+    const parsed = new Promise((resolve) => this.hls.on(Hls.Events.MANIFEST_PARSED, resolve));
+    this.hls.loadSource(url);
+    this.hls.attachMedia(this.video);
+    await parsed;
+  }
+
+  renditions() {
+    return this.hls.levels.map(({ width, height, bitrate, videoCodec }, key) => ({
+      width,
+      height,
+      codec: videoCodec,
+      bandwidth: bitrate,
+      key,
+    }));
+  }
+
+  start(key) {
+    this.hls.startLevel = this.hls.loadLevel = key;
+    this.hls.startLoad(0);
+  }
+
+  switchTo(key) {
+    this.hls.loadLevel = key;
+  }
+
+  sound() {
+    return this.hls.audioTracks.map(({ lang }, key) => ({ lang, key }));
+  }
+
+  hear(key) {
+    this.hls.audioTrack = key;
+  }
+
+  subtitles() {
+    return this.hls.subtitleTracks.map(({ lang }, key) => ({ lang, key }));
+  }
+
+  read(key) {
+    this.hls.subtitleDisplay = true;
+    this.hls.subtitleTrack = key;
+  }
+
+  async end() {
+    this.hls.destroy();
+  }
+}
+
+/** Shaka Player begins to load as soon as it knows the renditions: this chooses the one of `byQuality`'s order. */
+class Chosen extends shaka.abr.SimpleAbrManager {
+  constructor(order) {
+    super();
+    this.order = order;
+  }
+
+  setVariants(variants) {
+    this.variants = variants;
+    super.setVariants(variants);
+  }
+
+  chooseVariant() {
+    const facts = ({ height, codecs, bandwidth }) => ({ height, codec: codecs, bandwidth });
+    const videos = [...new Set(this.variants.map((each) => each.video))];
+    const video = videos.sort((one, other) => byQuality(facts(one), facts(other)))[this.order];
+    return this.variants.find((each) => each.video === video);
+  }
+}
+
+class Shaka {
+  static version = () => shaka.Player.version.replace(/^v/, '');
+
+  constructor(video, onFault) {
+    [this.video, this.onFault] = [video, onFault];
+  }
+
+  async load(url, order, whole) {
+    this.player = new shaka.Player();
+    this.player.addEventListener('error', ({ detail }) => this.onFault(`error ${detail.code}: ${detail.message ?? ''}`));
+    await this.player.attach(this.video);
+    const ahead = whole ? ALL_S : AHEAD_S;
+    this.player.configure({
+      abr: { enabled: false },
+      abrFactory: () => new Chosen(order),
+      streaming: { bufferingGoal: ahead, bufferBehind: ALL_S },
+    });
+    await this.player.load(url);
+  }
+
+  renditions() {
+    return this.player
+      .getVideoTracks()
+      .map((key) => ({ width: key.width, height: key.height, codec: key.codecs, bandwidth: key.bandwidth, key }));
+  }
+
+  start() {}
+
+  switchTo(key) {
+    this.player.selectVideoTrack(key, false);
+  }
+
+  sound() {
+    return this.player.getAudioTracks().map((key) => ({ lang: key.language, key }));
+  }
+
+  hear(key) {
+    this.player.selectAudioTrack(key);
+  }
+
+  subtitles() {
+    return this.player.getTextTracks().map((key) => ({ lang: key.language, key }));
+  }
+
+  read(key) {
+    this.player.selectTextTrack(key);
+  }
+
+  async end() {
+    await this.player.destroy();
+  }
+}
+
+class DashJs {
+  static version = () => dashjs.MediaPlayer().create().getVersion();
+
+  constructor(video, onFault) {
+    [this.video, this.onFault] = [video, onFault];
+  }
+
+  async load(url, order, whole) {
+    const ahead = whole ? ALL_S : AHEAD_S;
+    this.player = dashjs.MediaPlayer().create();
+    this.player.initialize();
+    this.player.updateSettings({
+      debug: { logLevel: 0 },
+      streaming: {
+        abr: { autoSwitchBitrate: { video: false, audio: false } },
+        buffer: {
+          bufferTimeDefault: ahead,
+          bufferTimeAtTopQuality: ahead,
+          bufferTimeAtTopQualityLongForm: ahead,
+          bufferToKeep: ALL_S,
+        },
+        text: { defaultEnabled: false },
+      },
+    });
+    this.player.on(dashjs.MediaPlayer.events.ERROR, ({ error }) => this.onFault(`error ${error.code}: ${error.message}`));
+    const ready = new Promise((resolve) => this.player.on(dashjs.MediaPlayer.events.STREAM_INITIALIZED, resolve));
+    this.player.attachView(this.video);
+    this.player.setAutoPlay(false);
+    this.player.attachSource(url);
+    await ready;
+  }
+
+  renditions() {
+    // The list of other tracks than the current one (another codec's) has no codec for each rendition.
+    const current = this.player.getCurrentTrackFor('video');
+    const codecs = Object.fromEntries(
+      this.player.getRepresentationsByType('video').map(({ id, codecs: codec }) => [id, codec]),
+    );
+    return this.player.getTracksFor('video').flatMap((track) =>
+      track.bitrateList.map(({ width, height, bandwidth, id }) => {
+        const codec = track.index === current.index ? codecs[id] : /codecs="([^"]*)"/.exec(track.codec)?.[1];
+        return { width, height, bandwidth, codec, key: { track, id } };
+      }),
+    );
+  }
+
+  start({ track, id }) {
+    if (this.player.getCurrentTrackFor('video').index !== track.index) this.player.setCurrentTrack(track);
+    this.player.setRepresentationForTypeById('video', id, true);
+  }
+
+  switchTo({ id }) {
+    this.player.setRepresentationForTypeById('video', id, false);
+  }
+
+  sound() {
+    return this.player.getTracksFor('audio').map((key) => ({ lang: key.lang, key }));
+  }
+
+  hear(key) {
+    this.player.setCurrentTrack(key);
+  }
+
+  subtitles() {
+    return this.player.getTracksFor('text').map(({ lang }, key) => ({ lang, key }));
+  }
+
+  read(key) {
+    this.player.enableText(true);
+    this.player.setTextTrack(key);
+  }
+
+  async end() {
+    this.player.destroy();
+  }
+}
+
+/** The browser itself, which plays the source: what the players show is compared with it. */
+class Browser {
+  static version = () => '';
+
+  constructor(video) {
+    this.video = video;
+  }
+
+  async load(url) {
+    const loaded = new Promise((resolve) => this.video.addEventListener('loadeddata', resolve, { once: true }));
+    this.video.src = url;
+    await loaded;
+  }
+
+  renditions() {
+    return [{ width: this.video.videoWidth, height: this.video.videoHeight, codec: '', bandwidth: 0, key: null }];
+  }
+
+  start() {}
+
+  sound() {
+    return [];
+  }
+
+  subtitles() {
+    return [];
+  }
+
+  async end() {
+    this.video.removeAttribute('src');
+    this.video.load();
+  }
+}
+
+export const PLAYERS = { 'hls.js': HlsJs, 'Shaka Player': Shaka, 'dash.js': DashJs, source: Browser };
