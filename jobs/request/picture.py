@@ -1,12 +1,11 @@
 """The options for processing pictures (docs/filters.md)."""
 
 from fractions import Fraction
-from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .options import CROP, FPS, PAD, PLACE, SIZE, TRACK, Option, as_written
+from .options import CROP, FPS, PAD, PLACE, SIZE, TRACK, Option
 from .parts import PATH, PICTURE, Part, Side
 from .values import FPS_MAX, FPS_MIN, SIDE_MAX, Corner
 
@@ -27,7 +26,6 @@ class _Steps(Part):
         tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,
         Field(description="Keep only this part of each picture; auto removes black borders: docs/filters.md."),
         Option("--crop", PICTURE, default="the whole picture", example='"auto"', kind=CROP),
-        BeforeValidator(partial(as_written, CROP)),
     ] = None
     rotate: Annotated[
         Literal["0", "90", "180", "270"] | None,
@@ -47,7 +45,6 @@ class _Steps(Part):
         tuple[Side, Side] | Fraction | None,
         Field(description="Add black borders up to this size or display aspect ratio, after --scale."),
         Option("--pad", PICTURE, default="no border", example='"16:9"', kind=PAD),
-        BeforeValidator(partial(as_written, PAD)),
     ] = None
 
     @model_validator(mode="after")
@@ -71,7 +68,6 @@ class _Overlay(Part):
             "bottom-left, bottom-right; or center."
         ),
         Option("--overlay-at", PICTURE, kind=PLACE),
-        BeforeValidator(partial(as_written, PLACE)),
     ] = "bottom-right"
     overlay_opacity: Annotated[
         int,
@@ -88,7 +84,6 @@ class _Burn(Part):
             "the first track in that language: docs/filters.md."
         ),
         Option("--burn-subtitles", PICTURE, default="none", example='"eng"', kind=TRACK),
-        BeforeValidator(partial(as_written, TRACK)),
     ] = None
 
     subtitle_font: Annotated[
@@ -118,7 +113,6 @@ class Picture(_Burn, _Overlay, _Steps):
             example='"720p"',
             kind=SIZE,
         ),
-        BeforeValidator(partial(as_written, SIZE)),
     ] = None
     tonemap: Annotated[
         Literal["bt2390", "hable"] | None,
@@ -152,7 +146,6 @@ class Picture(_Burn, _Overlay, _Steps):
             description="Convert to exactly this many frames per second: docs/filters.md.",
         ),
         Option("--fps", PICTURE, default="every frame of the source at its own time", example="25", kind=FPS),
-        BeforeValidator(partial(as_written, FPS)),
     ] = None
 
     @model_validator(mode="after")
