@@ -17,9 +17,10 @@ from typing import Final
 
 from ...actors.process.running import Prints, Running, how_it_ended, start_command
 from ...errors import FleetUnavailable
+from ..fleet_variables import KEEPER
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..ray.keeper import KEEPER, Word, next_word, words_heard
+from ..ray.keeper import Word, next_word, words_heard
 from .own_driver import OwnDriver
 from .spot import Notice
 from .spot_watch import SpotWatch
@@ -87,9 +88,9 @@ class _Kept:
         self.process.kill_group()
         self.driver.kill()
 
-    def hear(self, word: Word) -> None:
+    def hear(self, word: Word | None) -> None:
         """Make the driver rest or run, unless a newer word has arrived before."""
-        if word[:2] > self.heard[:2]:
+        if word is not None and word[:2] > self.heard[:2]:
             self.heard = word
             if word.drains:
                 self.driver.rest()
@@ -183,8 +184,8 @@ def keep(
             wake.send(bytes([_JOINED, _NOTICE]))
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    with words_heard() as (words, path), _signals() as (signals, wake):
-        process, orders = _start(arguments, {**around, **variables, KEEPER: path})
+    with words_heard() as (words, name), _signals() as (signals, wake):
+        process, orders = _start(arguments, {**around, **variables, KEEPER: name})
         kept = _Kept(process, orders, notice_s, driver)
         reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
         reader.start()
