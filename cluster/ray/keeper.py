@@ -1,7 +1,8 @@
-"""Words to the program that keeps a node: whether the node's driver of a queue may run.
+"""Words to the program that keeps a node: what the node's driver of a queue may do.
 
-The program has no connection to Ray, which might end it. The words are datagrams to a socket of the program,
-whose abstract name (unix(7)) leaves no file when the program is killed.
+The program has no connection to Ray, which might end it. A task of Ray on the node passes on the words. Ray starts no
+task on a node that it drains, so the driver's jobs pass on words too. The words are datagrams to a socket of the
+program, whose abstract name (unix(7)) leaves no file when the program is killed.
 """
 
 import os
@@ -10,33 +11,47 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Final, NamedTuple
 
 from ..fleet_variables import KEEPER
 
 SEND_LIMIT_S: Final = 10.0
-_WORD: Final = struct.Struct("!QQ?")
+_WORD: Final = struct.Struct("!QQB")
 _SENDER: Final = struct.Struct("iII")  #: struct ucred of Linux: process, user, group
 
 
+class Driving(Enum):
+    """What a node's driver of a queue may do."""
+
+    CLAIMS = 0  #: it claims jobs and runs them
+    HOLDS = 1  #: it claims no job; its running jobs continue
+    RESTS = 2  #: it hands back its jobs, and does not run
+
+
 class Word(NamedTuple):
-    """Whether a driver must rest, and which supervisor says so; a word with smaller numbers is older."""
+    """What a driver may do, and which supervisor says so; a word with smaller numbers is older."""
 
     term: int
     event: int
-    drains: bool
+    driving: Driving
 
 
-def tell_keeper(word: Word) -> None:
-    """Tell the program that keeps this process's node a word; nodes of other programs have nobody to tell.
+def has_driver() -> bool:
+    """Return whether the program that keeps this process's node has a driver of a queue."""
+    return bool(os.environ.get(KEEPER))
 
-    Raises OSError: the word could not be sent.
+
+def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
+    """Tell the program that keeps this process's node a word; a node without a driver has nobody to tell.
+
+    Raises OSError: the word could not be sent ``within_s``.
     """
     if name := os.environ.get(KEEPER):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-            end.settimeout(SEND_LIMIT_S)
+            end.settimeout(within_s)
             with suppress(ConnectionRefusedError):  # the program has ended
-                end.sendto(_WORD.pack(*word), f"\0{name}")
+                end.sendto(_WORD.pack(word.term, word.event, word.driving.value), f"\0{name}")
 
 
 @contextmanager
@@ -55,4 +70,5 @@ def next_word(end: socket.socket) -> Word | None:
     senders = [_SENDER.unpack(data) for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS]
     if [user for _, user, _ in senders] != [os.geteuid()]:
         return None
-    return Word(*_WORD.unpack(content))
+    term, event, driving = _WORD.unpack(content)
+    return Word(term, event, Driving(driving))

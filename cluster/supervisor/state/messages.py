@@ -10,6 +10,7 @@ from ....actors.worker.heartbeat import WorkerFacts
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
+from ...ray.keeper import Word
 from ...worker_names import NodeId, WorkerId
 
 
@@ -67,6 +68,8 @@ class Grants:
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
     # The client's workers whose node ends, each with the seconds left when the answer was sent.
     leaving: dict[WorkerId, float] = field(default_factory=dict, compare=False)
+    # What the driver of a queue on the client's node may do, if Ray drains the node
+    word: Word | None = field(default=None, compare=False)
     unrecoverable: str = ""  # why there will never be a slot; "" while there may be one
     what_next: str = ""  # the remedy
 

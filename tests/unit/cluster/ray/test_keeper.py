@@ -6,19 +6,22 @@ import subprocess
 import pytest
 
 from codecfleet.cluster.fleet_variables import KEEPER
-from codecfleet.cluster.ray.keeper import Word, next_word, tell_keeper, words_heard
+from codecfleet.cluster.ray.keeper import Driving, Word, has_driver, next_word, tell_keeper, words_heard
 
-WORD = Word(3, 7 << 40, drains=True)
+WORD = Word(3, 7 << 40, Driving.RESTS)
 
 
 def test_only_the_program_that_keeps_the_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that another program started has nobody to tell, nor has one whose program has ended."""
     monkeypatch.delenv(KEEPER, raising=False)
+    assert not has_driver()
     tell_keeper(WORD)
     with words_heard() as (end, name):
         monkeypatch.setenv(KEEPER, name)
-        tell_keeper(WORD)
-        assert next_word(end) == WORD
+        assert has_driver()
+        for driving in Driving:
+            tell_keeper(WORD._replace(driving=driving))
+            assert next_word(end) == (*WORD[:2], driving)
     tell_keeper(WORD)
 
 
