@@ -37,9 +37,9 @@ class Word(NamedTuple):
     driving: Driving
 
 
-def has_driver() -> bool:
-    """Return whether the program that keeps this process's node has a driver of a queue."""
-    return bool(os.environ.get(KEEPER))
+def keeper_name() -> str:
+    """Return the socket's name of the program that keeps this process's node; "" if that has no driver of a queue."""
+    return os.environ.get(KEEPER, "")
 
 
 def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
@@ -47,7 +47,7 @@ def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
 
     Raises OSError: the word could not be sent ``within_s``.
     """
-    if name := os.environ.get(KEEPER):
+    if name := keeper_name():
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
             end.settimeout(within_s)
             with suppress(ConnectionRefusedError):  # the program has ended

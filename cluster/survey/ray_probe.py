@@ -7,7 +7,7 @@ from ..placement.build import node_of_report
 from ..placement.model.inventory import Node
 from ..probes.node.probe import probe_node
 from ..probes.node.report import NodeReport, pack, unpack
-from ..ray.keeper import has_driver
+from ..ray.keeper import keeper_name
 from ..ray.private.nodes import cuda_visible_to_node
 from ..ray.public.nodes import run_on_node
 from ..worker_names import NodeId
@@ -21,11 +21,11 @@ OWN_LIMIT_S = 100.0
 class _Probed(NamedTuple):
     report: bytes
     cuda_visible: str | None
-    has_driver: bool
+    keeper: str
 
 
 def _probe_here(fresh: bool) -> _Probed:  # noqa: FBT001 - the only argument of a Ray task
-    return _Probed(pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node(), has_driver())
+    return _Probed(pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node(), keeper_name())
 
 
 async def report_of_ray_node(node: NodeId, *, fresh: bool) -> NodeReport:
@@ -37,4 +37,4 @@ async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = N
     """Probe a node for the inventory; its name is ``called`` or, if that is None, its Ray id."""
     found = await run_on_node(node, _probe_here, again)
     probed = node_of_report(unpack(found.report), node=called or node, cuda_visible=found.cuda_visible)
-    return replace(probed, has_driver=found.has_driver)
+    return replace(probed, keeper=found.keeper)

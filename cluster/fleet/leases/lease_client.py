@@ -14,7 +14,7 @@ from ....errors import CodecfleetError, FleetUnavailable, VersionRefused
 from ...awake_clock import AwakeClock
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
-from ...ray.keeper import tell_keeper
+from ...ray.keeper import keeper_name, tell_keeper
 from ...ray.ray_environment import submission_id
 from ...ray.ray_failures import LossScope, classify
 from ...ray.ray_words import first_line
@@ -197,6 +197,7 @@ class LeaseClient:
             next(self._sequence),
             self._demands.reported(self._leases, self.ground.late),
             node=self.supervisor.node,
+            keeper=keeper_name(),
             acknowledged=self.grants.number,
             later=self._demands.reported_later(),
         )

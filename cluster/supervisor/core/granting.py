@@ -45,15 +45,14 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         too_large=reasons(_why_too_large),
         broken=reasons(lambda state, job: _why_broken(state, job, now_s)),
         leaving=_leaving(state, jobs.values(), now_s),
-        word=_word(state, book.node),
+        word=_word(state, book.keeper),
         unrecoverable=never,
         what_next=what_next,
     )
 
 
-def _word(state: SupervisorState, node: NodeId | None) -> Word | None:
-    book = None if node is None else state.nodes.get(node)
-    is_drained = book is not None and book.ray.draining and book.may_drive
+def _word(state: SupervisorState, keeper: str) -> Word | None:
+    is_drained = keeper and any(each.ray.draining and each.known.keeper == keeper for each in state.nodes)
     return Word(term_of(state.epoch), state.event, Driving.RESTS) if is_drained else None
 
 

@@ -184,7 +184,7 @@ class NodeBook:
     @property
     def may_drive(self) -> bool:
         """Whether the node may have a driver; unknown before its first probe, and if that fails."""
-        return self.probed is None or self.probed.has_driver
+        return self.probed is None or bool(self.probed.keeper)
 
     def is_untold(self, now_s: float) -> bool:
         """Whether the driver must be told what it may do.

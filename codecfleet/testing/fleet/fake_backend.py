@@ -106,7 +106,7 @@ class FakeClusterBackend(ClusterBackend):
     async def probe(self, node: NodeId, *, again: bool) -> Node:
         del again
         await self.may_probe.wait()
-        return replace(self._nodes[node].unprobed(), has_driver=node in self.drivers)
+        return replace(self._nodes[node].unprobed(), keeper=f"keeper of {node}" if node in self.drivers else "")
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve the cores; if they are not free, wait for ever."""

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from codecfleet.cluster.fleet_variables import KEEPER
-from codecfleet.cluster.ray.keeper import Driving, Word, has_driver, next_word, tell_keeper, words_heard
+from codecfleet.cluster.ray.keeper import Driving, Word, keeper_name, next_word, tell_keeper, words_heard
 
 WORD = Word(3, 7 << 40, Driving.RESTS)
 
@@ -14,11 +14,11 @@ WORD = Word(3, 7 << 40, Driving.RESTS)
 def test_only_the_program_that_keeps_the_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that another program started has nobody to tell, nor has one whose program has ended."""
     monkeypatch.delenv(KEEPER, raising=False)
-    assert not has_driver()
+    assert keeper_name() == ""
     tell_keeper(WORD)
     with words_heard() as (end, name):
         monkeypatch.setenv(KEEPER, name)
-        assert has_driver()
+        assert keeper_name() == name
         for driving in Driving:
             tell_keeper(WORD._replace(driving=driving))
             assert next_word(end) == (*WORD[:2], driving)

@@ -9,7 +9,7 @@ from codecfleet.cluster.logs.actions import LogAction
 from codecfleet.cluster.ray.keeper import Driving
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.node_events import HAND_BACK_S
-from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Note, Order, Renewed
+from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Note, Order, Probed, Renewed
 from codecfleet.cluster.supervisor.state.messages import ClientReport
 from codecfleet.cluster.supervisor.state.terms import term_of
 from codecfleet.cluster.supervisor.status.lines import status_lines
@@ -61,19 +61,24 @@ def test_what_keeps_work_off_a_node_holds_for_its_driver(
 
 
 def test_jobs_tell_the_driver_of_a_node_that_ray_drains() -> None:
-    """Ray starts no task there that could tell it."""
+    """Ray starts no task there that could tell it. Ray may take another node of the same machine for the client's."""
     world = World(node("a"), node("b"))
-    world.report("one", node=node("a").node)
+    for name in "ab":
+        world.feed(Probed(replace(node(name).unprobed(), keeper=f"keeper of {name}")))
+    report = ClientReport("one", "driver one", 1, (), node=node("b").node, keeper="keeper of a")
+    world.feed(Renewed(report))
     before, word = world.core.state.event, world.grants["one"].word
     assert word is None
     world.feed(NodesSeen((replace(node("a"), draining=True), node("b"))))
-    for client, its_node in (("one", "a"), ("two", "b")):
-        world.report(client, node=node(its_node).node)
+    world.feed(Renewed(replace(report, sequence=2)))
+    world.feed(Renewed(replace(report, client="two", keeper="keeper of b")))
+    world.feed(Renewed(replace(report, client="three", keeper="")))
+    world.wait(1)
     word = world.grants["one"].word
     assert word is not None
     assert before < word.event <= world.core.state.event
     assert (word.term, word.driving) == (term_of(world.core.state.epoch), Driving.RESTS)
-    assert world.grants["two"].word is None
+    assert (world.grants["two"].word, world.grants["three"].word) == (None, None)
     assert not world.core.state.nodes[node("a").node].is_untold(world.now_s)
 
 
