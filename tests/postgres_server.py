@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,12 +23,16 @@ class PostgresServer:
         self.folder = folder
         self.url = f"postgresql://queue@/postgres?host={folder}"
 
-    def run(self, program: str, *arguments: str) -> None:
-        """Run one of the server's programs, as another user than root, whom they refuse."""
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """Return the command of one of the server's programs, as another user than root, whom they refuse."""
         assert PROGRAMS is not None
         user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        command: Sequence[str] = [*user, str(PROGRAMS / program), "-D", str(self.folder / "data"), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        return [*user, str(PROGRAMS / program), "-D", str(self.folder / "data"), *arguments]
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of the server's programs."""
+        quiet = subprocess.DEVNULL
+        subprocess.run(self.command(program, *arguments), check=True, stdout=quiet, stderr=quiet, cwd="/")
 
     def start(self) -> None:
         """Start the server; it does not flush its files, since a test has nothing to lose."""
@@ -37,7 +41,7 @@ class PostgresServer:
 
     def stop(self, mode: str = "immediate") -> None:
         """End the server; by default without any preparation."""
-        self.run("pg_ctl", "-w", "-m", mode, "stop")
+        self.run("pg_ctl", *_stop(mode))
 
     def processes(self) -> list[psutil.Process]:
         """Return the running server's processes, the first of which starts the others."""
@@ -66,14 +70,29 @@ def postgres_server() -> Iterator[PostgresServer]:
         pytest.skip("PostgreSQL's server is not installed")
     folder = Path(tempfile.mkdtemp(prefix="cf-pg-", dir="/tmp"))
     server = PostgresServer(folder)
-    try:
+    with _ended_with_this_process(server):
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres")
         server.run("initdb", "--username", "queue", "--auth", "trust", "--no-sync")
         server.start()
+        yield server
+
+
+def _stop(mode: str) -> tuple[str, ...]:
+    return "-w", "-m", mode, "stop"
+
+
+@contextmanager
+def _ended_with_this_process(server: PostgresServer) -> Iterator[None]:
+    """End the server, and remove its folder, after the block, or when this process is killed."""
+    # A server is no child of this process, so another process waits for the end of its standard input.
+    command = ["sh", "-c", 'read -r word; "$@"; rm -rf "$0"', str(server.folder)]
+    command += server.command("pg_ctl", *_stop("immediate"))
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True
+    ) as guard:
         try:
-            yield server
+            yield
         finally:
-            server.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            guard.communicate()

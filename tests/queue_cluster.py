@@ -148,9 +148,9 @@ def left_temporary(folder: Path, nodes: int) -> list[str]:
     """Return what is left in the nodes' temporary folder.
 
     Each node that runs may have a folder of Python's ``multiprocessing``, which Ray leaves if the node is killed as a
-    whole: ``nodes`` in all. Each node's program has a folder with a socket, which it cannot remove if it is killed.
+    whole: ``nodes`` in all.
     """
-    left = sorted(path.name for path in folder.iterdir() if not path.name.startswith("cf-keeper-"))
+    left = sorted(path.name for path in folder.iterdir())
     of_ray = [name for name in left if name.startswith("pymp-")][:nodes]
     return [f"left in the temporary folder: {name}" for name in left if name not in of_ray]
 

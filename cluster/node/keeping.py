@@ -17,9 +17,10 @@ from typing import Final
 
 from ...actors.process.running import Prints, Running, how_it_ended, start_command
 from ...errors import FleetUnavailable
+from ..fleet_variables import KEEPER
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..ray.keeper import KEEPER, Word, next_word, words_heard
+from ..ray.keeper import Driving, Word, next_word, words_heard
 from .own_driver import OwnDriver
 from .spot import Notice
 from .spot_watch import SpotWatch
@@ -28,7 +29,7 @@ PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
-_NONE_HEARD: Final = Word(0, 0, drains=False)  #: older than any word of a supervisor
+_NONE_HEARD: Final = Word(0, 0, Driving.CLAIMS)  #: older than any word of a supervisor
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
@@ -87,14 +88,12 @@ class _Kept:
         self.process.kill_group()
         self.driver.kill()
 
-    def hear(self, word: Word) -> None:
-        """Make the driver rest or run, unless a newer word has arrived before."""
-        if word[:2] > self.heard[:2]:
+    def hear(self, word: Word | None) -> None:
+        """Make the driver do what a word says, unless a newer word has arrived before."""
+        if word is not None and word[:2] > self.heard[:2]:
             self.heard = word
-            if word.drains:
-                self.driver.rest()
-            else:
-                self.driver.allow()
+            obey = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}
+            obey[word.driving]()
 
     def read(self, on_start: Callable[[], object]) -> None:
         for line in self.process.end.makefile("rb"):
@@ -170,7 +169,7 @@ def keep(
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and rests when ``tell_keeper`` says so.
+    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and obeys ``tell_keeper``.
     Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not start, or ended by
     itself.
     """
@@ -182,9 +181,10 @@ def keep(
         with suppress(OSError):  # the node has just ended
             wake.send(bytes([_JOINED, _NOTICE]))
 
-    around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    with words_heard() as (words, path), _signals() as (signals, wake):
-        process, orders = _start(arguments, {**around, **variables, KEEPER: path})
+    around = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", KEEPER)}
+    with words_heard() as (words, name), _signals() as (signals, wake):
+        driver.keeper = name
+        process, orders = _start(arguments, {**around, **variables, **driver.its_keeper})
         kept = _Kept(process, orders, notice_s, driver)
         reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
         reader.start()

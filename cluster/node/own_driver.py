@@ -1,6 +1,7 @@
 """The driver of a queue that a node keeps as a child process: its jobs run on the node's cluster."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -10,7 +11,8 @@ from typing import Final
 
 from ...actors.backoff import Backoff
 from ...actors.process.running import Prints, Running, how_it_ended, start_command
-from ..queue.driver import STOP_S
+from ..fleet_variables import KEEPER
+from ..queue.driver import CLAIM, HOLD, STOP_S
 from ..queue.guard import PROGRAM
 
 AGAIN: Final = Backoff(first_s=1.0, most_s=60.0)
@@ -33,12 +35,15 @@ class _Wish(Enum):
 
     NOT_YET = "not yet"
     RUNS = "runs"
+    HOLDS = "holds"  #: a driver that runs claims no job, and no driver starts, until ``allow`` is called
     RESTS = "rests"  #: until ``allow`` is called
     ENDS = "ends"
 
 
 class OwnDriver:
     """Runs a driver from ``joined`` to ``stop`` except between ``rest`` and ``allow``; when it ends, starts it again.
+
+    Between ``hold`` and ``allow`` a running driver claims no job, and none starts.
 
     Without a ``command`` it does nothing. One thread calls every method, and the driver ends with that thread. ``tell``
     is called with each line that the driver prints.
@@ -51,6 +56,7 @@ class OwnDriver:
         self._wish = _Wish.NOT_YET if command else _Wish.ENDS
         self._process: Running | None = None
         self._reader: threading.Thread | None = None
+        self.keeper = ""  #: the name of this process's socket for words to the driver
         self._failures = 0
         self._began_s = 0.0
         self._due_s = 0.0  # when the driver is to be started
@@ -66,10 +72,28 @@ class OwnDriver:
         if self._wish is _Wish.NOT_YET:
             self._wish = _Wish.RUNS
 
+    @property
+    def its_keeper(self) -> Mapping[str, str]:
+        """The variable with ``keeper`` for processes that pass on words to the driver; {} without a driver."""
+        return {KEEPER: self.keeper} if self._command else {}
+
     def allow(self) -> None:
-        """Make the next ``tend`` start the driver if it rests. Idempotent."""
-        if self._wish is _Wish.RESTS:
+        """Let the driver claim jobs; if it does not run, make the next ``tend`` start it. Idempotent."""
+        if self._wish in {_Wish.HOLDS, _Wish.RESTS}:
             self._wish, self._due_s = _Wish.RUNS, time.monotonic()
+            self._tell("the node takes work again, so the driver claims jobs")
+            self._send(CLAIM)
+
+    def hold(self) -> None:
+        """Let the driver claim no job; one that does not run stays away, until ``allow``. Idempotent."""
+        if self._wish in {_Wish.NOT_YET, _Wish.RUNS, _Wish.RESTS}:
+            self._tell("the node is cordoned, so the driver claims no job")
+            self._wish = _Wish.HOLDS
+            self._send(HOLD)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._killed_s is None:
+            self._process.send_signal(number)
 
     def tend(self) -> float | None:
         """Start a driver that is due, or kill one that is late; return when to call this again, on the monotonic clock.
@@ -90,8 +114,8 @@ class OwnDriver:
 
     def rest(self) -> None:
         """Ask the driver to hand back its jobs and end; only ``allow`` starts it again. Idempotent."""
-        if self._wish in {_Wish.NOT_YET, _Wish.RUNS}:
-            self._tell("the node drains, so the driver rests until `codecfleet uncordon`")
+        if self._wish in {_Wish.NOT_YET, _Wish.RUNS, _Wish.HOLDS}:
+            self._tell("the node drains, so the driver hands back its jobs and rests")
             self._end(_Wish.RESTS)
 
     def stop(self) -> None:
@@ -118,7 +142,8 @@ class OwnDriver:
     def _begin(self, now_s: float) -> None:
         self._began_s, self._killed_s = now_s, None
         try:
-            self._process = start_command(self._command, prints=Prints.ALL_SENT, environment=self._environment)
+            around = {**self._environment, **self.its_keeper}
+            self._process = start_command(self._command, prints=Prints.ALL_SENT, environment=around)
         except OSError as error:
             self._wait(f"the driver did not start: {error}", now_s)
             return
@@ -142,4 +167,4 @@ class OwnDriver:
         self._failures = 1 if now_s - self._began_s >= STEADY_S else self._failures + 1
         wait_s = AGAIN.wait_s(self._failures)
         self._due_s = now_s + wait_s
-        self._tell(f"{why}; it starts again in {wait_s:g} s")
+        self._tell(f"{why}; it starts again in {wait_s:g} s" if self._wish is _Wish.RUNS else why)

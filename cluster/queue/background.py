@@ -22,7 +22,7 @@ from typing import Final
 from ...actors.process.process import run_program
 from ...actors.process.program import begin, run_to_the_end
 from ...errors import QueueUnavailable
-from .driver import AT_ONCE, LEASE_S, Driver
+from .driver import AT_ONCE, CLAIM, HOLD, LEASE_S, Driver
 from .sqlite import SqliteStore
 from .store import JobStore
 from .values import QueueState
@@ -124,17 +124,20 @@ def _reap() -> None:
 
 
 async def drive(driver: Driver) -> None:
-    """Run a driver until it is idle, or until Ctrl-C, SIGTERM or a closed terminal makes it hand back its jobs."""
+    """Run a driver until it is idle, or until Ctrl-C, SIGTERM or a closed terminal makes it hand back its jobs.
+
+    The signals ``HOLD`` and ``CLAIM`` keep it from jobs, and let it claim jobs again.
+    """
     loop = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM]
+    handlers = {signal.SIGINT: driver.stop, signal.SIGTERM: driver.stop, HOLD: driver.hold, CLAIM: driver.claim}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup makes programs ignore SIGHUP
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, driver.stop)
+        handlers[signal.SIGHUP] = driver.stop
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         await driver.run()
     finally:
-        for number in numbers:
+        for number in handlers:
             loop.remove_signal_handler(number)
 
 

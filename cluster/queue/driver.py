@@ -7,6 +7,7 @@ third of the lease. The deadline is on this machine's clock, the lease on the st
 
 import asyncio
 import os
+import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,8 @@ TICK_S: Final = 0.5
 """How often the driver looks for jobs, and stores what its jobs print."""
 STOP_S: Final = 10.0
 """How long a job that is asked to stop may take."""
+HOLD, CLAIM = signal.SIGUSR1, signal.SIGUSR2
+"""The signals after which a driver claims no job, and claims jobs again."""
 _RENEWALS: Final = 6
 _GUARDED: Final = 2 / 3
 _BACK: Final = RunEnd(None)
@@ -95,6 +98,7 @@ class Driver:
         self._held: dict[JobClaim, _Held] = {}
         self._wake = asyncio.Event()
         self.is_stopping = False  #: whether the driver was asked to stop
+        self._is_held = False
         self._trouble = ""
         self._renewed_s = -lease_s
         self._obstacle = Obstacle()
@@ -102,6 +106,15 @@ class Driver:
     def stop(self) -> None:
         """Stop all jobs, hand them back, and make ``run`` return."""
         self.is_stopping = True
+        self._wake.set()
+
+    def hold(self) -> None:
+        """Claim no job until ``claim`` is called; running jobs continue."""
+        self._is_held = True
+
+    def claim(self) -> None:
+        """Claim jobs again."""
+        self._is_held = False
         self._wake.set()
 
     async def run(self) -> None:
@@ -112,11 +125,15 @@ class Driver:
             owner.start(self._keep_looking(), "whether it may claim")
             while True:
                 await self._step(owner)
-                busy_s = time.monotonic() if self._held or self._obstacle.reason else busy_s
+                busy_s = busy_s if self._may_claim and not self._held else time.monotonic()
                 if self._is_over(busy_s):
                     return
                 self._wake.clear()
                 await self._rest()
+
+    @property
+    def _may_claim(self) -> bool:
+        return not (self._is_held or self._obstacle.reason)
 
     def _is_over(self, busy_s: float) -> bool:
         is_idle = self._idle_s is not None and time.monotonic() - busy_s >= self._idle_s
@@ -135,7 +152,7 @@ class Driver:
                 await self._renew(owner)
             for held in list(self._held.values()):
                 await self._save_output(held)
-            if not self.is_stopping and len(self._held) < self._at_once and not self._obstacle.reason:
+            if not self.is_stopping and len(self._held) < self._at_once and self._may_claim:
                 await self._claim(owner)
             self._trouble = ""
         except QueueUnavailable as error:

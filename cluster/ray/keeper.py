@@ -1,58 +1,74 @@
-"""Words from a process of Ray to the program that keeps its node: whether the node's driver of a queue may run.
+"""Words to the program that keeps a node: what the node's driver of a queue may do.
 
-The program has no connection to Ray, which might end it. The words are datagrams to a socket of the program.
+The program has no connection to Ray, which might end it. A task of Ray on the node passes on the words. Ray starts no
+task on a node that it drains, so the driver's jobs pass on words too. The words are datagrams to a socket of the
+program, whose abstract name (unix(7)) leaves no file when the program is killed.
 """
 
 import os
+import secrets
 import socket
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Final, NamedTuple
 
-from ...errors import FleetUnavailable
+from ..fleet_variables import KEEPER
 
-KEEPER: Final = "CODECFLEET_KEEPER"
-"""The variable with the path of the program's socket, which Ray's processes inherit."""
 SEND_LIMIT_S: Final = 10.0
-_WORD: Final = struct.Struct("!QQ?")
-_BASE_LENGTH_MAX: Final = 80  #: The path of a Unix socket has at most 107 bytes, and this module adds up to 25
+_WORD: Final = struct.Struct("!QQB")
+_SENDER: Final = struct.Struct("iII")  #: struct ucred of Linux: process, user, group
+
+
+class Driving(Enum):
+    """What a node's driver of a queue may do."""
+
+    CLAIMS = 0  #: it claims jobs and runs them
+    HOLDS = 1  #: it claims no job; its running jobs continue
+    RESTS = 2  #: it hands back its jobs, and does not run
 
 
 class Word(NamedTuple):
-    """Whether a driver must rest, and which supervisor says so; a word with smaller numbers is older."""
+    """What a driver may do, and which supervisor says so; a word with smaller numbers is older."""
 
     term: int
     event: int
-    drains: bool
+    driving: Driving
 
 
-def tell_keeper(word: Word) -> None:
-    """Tell the program that keeps this process's node a word; nodes of other programs have nobody to tell."""
-    if path := os.environ.get(KEEPER):
+def keeper_name() -> str:
+    """Return the socket's name of the program that keeps this process's node; "" if that has no driver of a queue."""
+    return os.environ.get(KEEPER, "")
+
+
+def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
+    """Tell the program that keeps this process's node a word; a node without a driver has nobody to tell.
+
+    Raises OSError: the word could not be sent ``within_s``.
+    """
+    if name := keeper_name():
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-            end.settimeout(SEND_LIMIT_S)
-            with suppress(FileNotFoundError, ConnectionRefusedError):  # the program has ended
-                end.sendto(_WORD.pack(*word), path)
+            end.settimeout(within_s)
+            with suppress(ConnectionRefusedError):  # the program has ended
+                end.sendto(_WORD.pack(word.term, word.event, word.driving.value), f"\0{name}")
 
 
 @contextmanager
 def words_heard() -> Iterator[tuple[socket.socket, str]]:
-    """Yield a socket for words, and its path, which only this user can reach. Raises FleetUnavailable: no place."""
-    try:
-        is_short = len(os.fsencode(tempfile.gettempdir())) < _BASE_LENGTH_MAX
-        base = None if is_short else "/tmp"  # noqa: S108 - a fallback, in which the folder is private
-        folder = tempfile.TemporaryDirectory(prefix="cf-keeper-", dir=base)
-    except OSError as error:
-        message = f"the node has no folder for its socket: {error}"
-        raise FleetUnavailable(message, "Set TMPDIR to a folder that is writable and has free space.") from None
-    with folder as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-        path = f"{name}/words"
-        end.bind(path)
-        yield end, path
+    """Yield a socket for words, and its name."""
+    name = f"codecfleet-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        end.bind(f"\0{name}")
+        yield end, name
 
 
-def next_word(end: socket.socket) -> Word:
-    """Return the next word of a socket, which must be readable."""
-    return Word(*_WORD.unpack(end.recv(_WORD.size)))
+def next_word(end: socket.socket) -> Word | None:
+    """Return the next word of a socket, which must be readable; None if another user has sent it."""
+    content, ancillary, _, _ = end.recvmsg(_WORD.size, socket.CMSG_SPACE(_SENDER.size))
+    senders = [_SENDER.unpack(data) for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS]
+    if [user for _, user, _ in senders] != [os.geteuid()]:
+        return None
+    term, event, driving = _WORD.unpack(content)
+    return Word(term, event, Driving(driving))

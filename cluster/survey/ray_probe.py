@@ -1,9 +1,13 @@
 """Probes a node of a Ray cluster with the code of ``codecfleet doctor``, in a task on that node."""
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from ..placement.build import node_of_report
 from ..placement.model.inventory import Node
 from ..probes.node.probe import probe_node
 from ..probes.node.report import NodeReport, pack, unpack
+from ..ray.keeper import keeper_name
 from ..ray.private.nodes import cuda_visible_to_node
 from ..ray.public.nodes import run_on_node
 from ..worker_names import NodeId
@@ -14,21 +18,23 @@ OWN_LIMIT_S = 100.0
 """How long the probes may take, not counting the start of their task."""
 
 
-def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the only argument of a Ray task
-    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node()
+class _Probed(NamedTuple):
+    report: bytes
+    cuda_visible: str | None
+    keeper: str
+
+
+def _probe_here(fresh: bool) -> _Probed:  # noqa: FBT001 - the only argument of a Ray task
+    return _Probed(pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node(), keeper_name())
 
 
 async def report_of_ray_node(node: NodeId, *, fresh: bool) -> NodeReport:
     """Return the report of the node with this Ray id; Ray's errors are raised unchanged."""
-    return (await _probed(node, fresh=fresh))[0]
-
-
-async def _probed(node: NodeId, *, fresh: bool) -> tuple[NodeReport, str | None]:
-    packed, cuda_visible = await run_on_node(node, _probe_here, fresh)
-    return unpack(packed), cuda_visible
+    return unpack((await run_on_node(node, _probe_here, fresh)).report)
 
 
 async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
     """Probe a node for the inventory; its name is ``called`` or, if that is None, its Ray id."""
-    report, cuda_visible = await _probed(node, fresh=again)
-    return node_of_report(report, node=called or node, cuda_visible=cuda_visible)
+    found = await run_on_node(node, _probe_here, again)
+    probed = node_of_report(unpack(found.report), node=called or node, cuda_visible=found.cuda_visible)
+    return replace(probed, keeper=found.keeper)

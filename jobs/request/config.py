@@ -298,7 +298,8 @@ def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, ValueOrigin]]:
     keys = {_variable(key): key for key in _FIELDS}
-    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE, fleet_variables.EVENTS, fleet_variables.FAILURE
+    inner = (fleet_variables.EVENTS, fleet_variables.FAILURE, fleet_variables.KEEPER)
+    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE, *inner
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _BY_KUBERNETES.fullmatch(name):
             key = name.removeprefix(PREFIX).lower()

@@ -157,6 +157,7 @@ PRESET: Final = Kind(
 )
 TIME: Final = Kind("TIME", "time", partial(_words, "a time", parse_time))
 NAMES: Final = Kind("NAME", "list of strings", _names, is_list=True)
+_FRACTION: Final = re.compile(r"-?[0-9]+(?:/[1-9][0-9]*)?")
 _KINDS: Final[Mapping[object, Kind]] = {
     bool: FLAG,
     str: NAME,
@@ -166,11 +167,20 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 
 def as_written(kind: Kind, value: object) -> object:
-    """Return the value of a field; text is parsed as on the command line. Raises ValueError: the text is invalid."""
-    if not isinstance(value, str):
+    """Return the value of a field; text is parsed as on the command line. Raises ValueError: the text is invalid.
+
+    Text that pydantic reads itself is returned unchanged: names, flags, and a Fraction's own text, which journals have.
+    """
+    if isinstance(value, str):
+        texts = [value]
+    elif kind.is_list and isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
+        texts = list(value)
+    else:
+        return value
+    if kind in (NAME, NAMES, FLAG) or (kind in (TIME, LOUDNESS) and _FRACTION.fullmatch(texts[0])):
         return value
     try:
-        found: object = kind.read("", value)
+        found: object = kind.read("", texts if kind.is_list else texts[0])
     except UsageError as error:
         raise ValueError(f"{error.message.lstrip()}. {error.next_step.rstrip('.')}") from None
     return found

@@ -2,10 +2,9 @@
 
 import os
 from fractions import Fraction
-from functools import partial
 from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from ...actors.encode.settings import Codec
 from .options import (
@@ -14,7 +13,6 @@ from .options import (
     PRESET,
     RATE,
     SIZE,
-    TIME,
     Option,
     as_written,
     command_line,
@@ -50,6 +48,12 @@ class Part(BaseModel):
             raise ValueError(f"there is no option {unknown[0]}" + (f": did you mean {near}?" if near else ""))
         return given
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_text(cls, value: object, info: ValidationInfo) -> object:
+        option = options_of(cls).get(info.field_name or "")
+        return value if option is None else as_written(option.kind, value)
+
 
 class JobRequest(Part):
     """A request that a command of codecfleet can carry out."""
@@ -68,11 +72,6 @@ def _path_text(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _clock_time(value: object) -> object:
-    """Convert a clock time to seconds; leave other text to pydantic, which also reads fractions."""
-    return as_written(TIME, value) if isinstance(value, str) and ":" in value else value
-
-
 def _both_sides(value: object) -> object:
     size = as_written(SIZE, value)
     if not isinstance(size, tuple | list) or not all(isinstance(side, int) for side in size):
@@ -81,8 +80,6 @@ def _both_sides(value: object) -> object:
 
 
 PATH: Final = BeforeValidator(_path_text)  #: The type of fields that take text or a ``pathlib.Path``
-_RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
-_CLOCK_TEXT: Final = BeforeValidator(_clock_time)
 Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
 PixelSize = Annotated[tuple[Side, Side], BeforeValidator(_both_sides)]  #: (width, height)
 Source = Annotated[
@@ -113,7 +110,6 @@ class CodecAndRate(Part):
         Codec | None,
         Field(description="Video codec."),
         Option("--codec", VIDEO, default="h264; vp9 into webm", example='"hevc"', kind=CODEC),
-        BeforeValidator(partial(as_written, CODEC)),
     ] = None
     quality: Annotated[
         int | None,
@@ -124,7 +120,6 @@ class CodecAndRate(Part):
         int | None,
         Field(gt=0, description="Average bitrate, instead of a quality: 4M (4,000,000 bit/s), 800k."),
         Option("--bitrate", VIDEO, example='"4M"', kind=RATE),
-        _RATE_TEXT,
     ] = None
 
     @model_validator(mode="after")
@@ -143,13 +138,11 @@ class RateLimit(Part):
             gt=0, description="Highest bitrate in bit/s, measured over --bufsize and checked on the whole joined track."
         ),
         Option("--maxrate", VIDEO, default="no limit", example='"6M"', kind=RATE),
-        _RATE_TEXT,
     ] = None
     bufsize_bits: Annotated[
         int | None,
         Field(gt=0, description="Buffer size in bits for --maxrate: 8M."),
         Option("--bufsize", VIDEO, example='"8M"', metavar="SIZE", kind=RATE),
-        _RATE_TEXT,
     ] = None
 
     @model_validator(mode="after")
@@ -190,7 +183,6 @@ class EncoderTuning(Part):
             description="1 is fastest, 7 is slowest and smallest; or x264's preset name: docs/encoders.md.",
         ),
         Option("--preset", VIDEO, kind=PRESET),
-        BeforeValidator(partial(as_written, PRESET)),
     ] = 4
     encoder_options: Annotated[
         tuple[tuple[str, str], ...],
@@ -233,13 +225,11 @@ class SourceRange(Part):
             description="Start at the first frame at or after this time: seconds (90.5) or a clock time (1:30.5).",
         ),
         Option("--start", PICTURE, default="the first frame", example='"1:30"'),
-        _CLOCK_TEXT,
     ] = None
     end_s: Annotated[
         Fraction | None,
         Field(gt=0, description="Stop before the first frame at or after this time."),
         Option("--end", PICTURE, default="the end", example='"2:00.5"'),
-        _CLOCK_TEXT,
     ] = None
     video_track: Annotated[
         int,

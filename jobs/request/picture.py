@@ -1,12 +1,11 @@
 """The options for processing pictures (docs/filters.md)."""
 
 from fractions import Fraction
-from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .options import CROP, FPS, PAD, PLACE, SIZE, TRACK, Option, as_written
+from .options import CROP, FPS, PAD, PLACE, SIZE, TRACK, Option
 from .parts import PATH, PICTURE, Part, Side
 from .values import FPS_MAX, FPS_MIN, SIDE_MAX, Corner
 
@@ -24,7 +23,6 @@ class Framing(Part):
         tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,
         Field(description="Keep only this part of each picture; auto removes black borders: docs/filters.md."),
         Option("--crop", PICTURE, default="the whole picture", example='"auto"', kind=CROP),
-        BeforeValidator(partial(as_written, CROP)),
     ] = None
     rotate: Annotated[
         Literal["0", "90", "180", "270"] | None,
@@ -49,7 +47,6 @@ class _Steps(Framing):
         tuple[Side, Side] | Fraction | None,
         Field(description="Add black borders up to this size or display aspect ratio, after --scale."),
         Option("--pad", PICTURE, default="no border", example='"16:9"', kind=PAD),
-        BeforeValidator(partial(as_written, PAD)),
     ] = None
 
     @model_validator(mode="after")
@@ -73,7 +70,6 @@ class _Overlay(Part):
             "bottom-left, bottom-right; or center."
         ),
         Option("--overlay-at", PICTURE, kind=PLACE),
-        BeforeValidator(partial(as_written, PLACE)),
     ] = "bottom-right"
     overlay_opacity: Annotated[
         int,
@@ -90,7 +86,6 @@ class _Burn(Part):
             "the first track in that language: docs/filters.md."
         ),
         Option("--burn-subtitles", PICTURE, default="none", example='"eng"', kind=TRACK),
-        BeforeValidator(partial(as_written, TRACK)),
     ] = None
 
     subtitle_font: Annotated[
@@ -136,7 +131,6 @@ class Conversion(Part):
             description="Convert to exactly this many frames per second: docs/filters.md.",
         ),
         Option("--fps", PICTURE, default="every frame of the source at its own time", example="25", kind=FPS),
-        BeforeValidator(partial(as_written, FPS)),
     ] = None
 
 
@@ -153,7 +147,6 @@ class Picture(Conversion, _Burn, _Overlay, _Steps):
             example='"720p"',
             kind=SIZE,
         ),
-        BeforeValidator(partial(as_written, SIZE)),
     ] = None
     pix_fmt: Annotated[
         str | None,

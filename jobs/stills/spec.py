@@ -1,14 +1,13 @@
 """The request of ``codecfleet stills``."""
 
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from ...actors.media.location import absolute
 from ...actors.stills.look import StillFormat
-from ..request.options import GRID, SIZE, TIME, Option, as_written
+from ..request.options import GRID, SIZE, Option
 from ..request.parts import PATH, PICTURE, RULES, JobRequest, Part, Source, SourceRange
 from ..request.running import MachineOptions, Reaching, Segmenting, WaitOptions
 from ..request.values import SIDE_MAX
@@ -21,7 +20,6 @@ STILLS_MOST: Final = 100_000  # the most stills; enough for 14 stills per second
 SHEET_WIDTH: Final = 160  # the default width of a still on a sheet
 QUALITY: Final = 90
 _SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
-_TIME_TEXT: Final = BeforeValidator(partial(as_written, TIME))
 
 
 class _Which(Part):
@@ -36,7 +34,6 @@ class _Which(Part):
         Fraction | None,
         Field(ge=_SHORTEST_S, description="Take the picture on screen at each multiple of this time."),
         Option("--every", WHICH),
-        _TIME_TEXT,
     ] = None
     count: Annotated[
         int | None,
@@ -58,7 +55,6 @@ class _Which(Part):
         Fraction,
         Field(ge=0, description="The shortest length of a scene."),
         Option("--scene-seconds", WHICH, default="0.5"),
-        _TIME_TEXT,
     ] = Fraction(1, 2)
 
     @model_validator(mode="after")
@@ -79,7 +75,6 @@ class _Looks(Part):
         tuple[int | None, int] | None,
         Field(description="Size of a still in pixels, or its height, instead of a width."),
         Option("--scale", PICTURE, kind=SIZE),
-        BeforeValidator(partial(as_written, SIZE)),
     ] = None
     format: Annotated[
         StillFormat, Field(description="Kind of the picture files."), Option("--format", PICTURE, default="jpg")
@@ -93,7 +88,6 @@ class _Looks(Part):
         tuple[int, int] | None,
         Field(description="Write sprite sheets: files with this many stills in a row, and this many rows."),
         Option("--sheet", PICTURE, default="a file for each still", kind=GRID),
-        BeforeValidator(partial(as_written, GRID)),
     ] = None
 
     @model_validator(mode="after")

@@ -3,6 +3,8 @@
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -34,6 +37,7 @@ from codecfleet.cluster.queue.values import (
     UsageRow,
 )
 from codecfleet.errors import NoSuchJob, QueueFull, QueueUnavailable, Retry, TenantRefused, UsageError
+from tests.integration.test_killed_programs import gone
 from tests.postgres_server import PostgresServer, postgres_server
 
 COMMAND = QueuedCommand(("transcode", "a.mkv", "b\udcff.mp4"), "/films", {"A": "ü"})
@@ -719,6 +723,26 @@ def test_a_server_that_was_away_is_used_again(server: PostgresServer) -> None:
     server.start()
     assert store.job("kept").state is QueueState.QUEUED
     store.close()
+
+
+def test_a_server_ends_with_a_killed_test(server: PostgresServer) -> None:
+    """The server ends, and its folder is removed."""
+    assert server.folder.exists()  # PostgreSQL is installed
+    program = (
+        "from tests.postgres_server import postgres_server\n"
+        "with postgres_server() as server:\n"
+        "    print(server.processes()[0].pid, server.folder, flush=True)\n"
+        "    input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as test:
+        assert test.stdout is not None
+        process, folder = test.stdout.readline().split()
+        found = [psutil.Process(int(process)), *psutil.Process(test.pid).children()]
+        test.kill()
+    assert gone(found)
+    assert not Path(folder).exists()
 
 
 def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> None:

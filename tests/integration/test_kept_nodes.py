@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from codecfleet.cluster.fleet_variables import KEEPER as ITS_SOCKET
 from codecfleet.cluster.node.registry import kept_nodes, registered
-from codecfleet.cluster.ray.keeper import KEEPER as ITS_SOCKET
-from codecfleet.cluster.ray.keeper import Word, tell_keeper
+from codecfleet.cluster.ray.keeper import Driving, Word, tell_keeper
 from tests.metadata_server import FakeMetadata, metadata_server
 
 KEEPER = """
@@ -233,47 +233,79 @@ def test_a_driver_that_does_not_end_is_killed(ray: str, hand_back_s: float, numb
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
-RESTS = "the node drains, so the driver rests until `codecfleet uncordon`"
+RESTS = "the node drains, so the driver hands back its jobs and rests"
+HOLDS = "the node is cordoned, so the driver claims no job"
+CLAIMS = "the node takes work again, so the driver claims jobs"
+HELD_DRIVER = f"trap 'echo held' USR1; trap 'echo claims' USR2; {DRIVER}"
 
 
-def test_a_driver_rests_while_its_node_drains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hands back its jobs, and starts again when the node is uncordoned; a late word changes nothing."""
+def test_a_driver_obeys_the_words_for_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hands back its jobs when its node drains, and runs again when that is uncordoned; a late word is ignored."""
     told = tmp_path / "told"
     os.mkfifo(told)
-    with keeper(f"echo ${ITS_SOCKET} > {told}; {OBEDIENT}", driver=DRIVER) as process:
-        path = Path(told.read_text().strip())
-        monkeypatch.setenv(ITS_SOCKET, str(path))
+    with keeper(f"echo ${ITS_SOCKET} > {told}; {OBEDIENT}", driver=HELD_DRIVER) as process:
+        monkeypatch.setenv(ITS_SOCKET, told.read_text().strip())
         assert [read(process), read(process)] == ["up", "drives"]
-        tell_keeper(Word(1, 8, drains=True))
+        tell_keeper(Word(1, 6, Driving.HOLDS))
+        assert [read(process), read(process)] == [HOLDS, "held"]
+        tell_keeper(Word(1, 7, Driving.CLAIMS))
+        assert [read(process), read(process)] == [CLAIMS, "claims"]
+        tell_keeper(Word(1, 8, Driving.RESTS))
         assert [read(process), read(process)] == [RESTS, "handed back"]
-        tell_keeper(Word(2, 2, drains=False))
-        assert read(process) == "drives"
-        tell_keeper(Word(1, 9, drains=True))
-        tell_keeper(Word(2, 1, drains=True))
+        tell_keeper(Word(1, 9, Driving.HOLDS))
+        assert read(process) == HOLDS
+        tell_keeper(Word(2, 2, Driving.CLAIMS))
+        assert [read(process), read(process)] == [CLAIMS, "drives"]
+        tell_keeper(Word(1, 10, Driving.RESTS))
+        tell_keeper(Word(2, 1, Driving.RESTS))
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "handed back\ndown\n")
-    assert not path.parent.exists()
 
 
-def test_a_word_before_the_node_is_up_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that drains when it joins runs no driver until it is uncordoned."""
+@pytest.mark.parametrize(("driving", "said"), [(Driving.RESTS, RESTS), (Driving.HOLDS, HOLDS)])
+def test_a_word_before_the_node_is_up_is_kept(
+    driving: Driving, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that drains or is cordoned when it joins runs no driver until it is uncordoned."""
     told, go = tmp_path / "told", tmp_path / "go"
     os.mkfifo(told)
     os.mkfifo(go)
     with keeper(f"echo ${ITS_SOCKET} > {told}; read line < {go}; {OBEDIENT}", driver=DRIVER) as process:
         monkeypatch.setenv(ITS_SOCKET, told.read_text().strip())
-        tell_keeper(Word(1, 1, drains=False))
-        tell_keeper(Word(1, 2, drains=True))
-        assert read(process) == RESTS
+        tell_keeper(Word(1, 1, Driving.CLAIMS))
+        tell_keeper(Word(1, 2, driving))
+        assert read(process) == said
         go.write_text("\n")
         come_up(process)
-        tell_keeper(Word(1, 3, drains=True))
-        tell_keeper(Word(1, 4, drains=False))
-        assert read(process) == "drives"
+        tell_keeper(Word(1, 3, driving))
+        tell_keeper(Word(1, 4, Driving.CLAIMS))
+        assert [read(process), read(process)] == [CLAIMS, "drives"]
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate()
-    assert (process.returncode, said) == (0, "handed back\ndown\n")
+        out, _ = process.communicate()
+    assert (process.returncode, out) == (0, "handed back\ndown\n")
+
+
+def test_a_driver_that_dies_on_a_cordoned_node_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue gives its jobs to other nodes; it starts again when the node is uncordoned."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    with keeper(f"echo ${ITS_SOCKET} > {told}; {OBEDIENT}", driver=DRIVER) as process:
+        monkeypatch.setenv(ITS_SOCKET, told.read_text().strip())
+        assert [read(process), read(process)] == ["up", "drives"]
+        tell_keeper(Word(1, 1, Driving.HOLDS))
+        assert [read(process), read(process)] == [HOLDS, "the driver ended: it was killed by SIGUSR1"]
+        tell_keeper(Word(1, 2, Driving.CLAIMS))
+        assert [read(process), read(process)] == [CLAIMS, "drives"]
+
+
+def test_rays_processes_know_whether_their_node_has_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that keeps a node below another one's Ray does not pass on that one's socket."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    monkeypatch.setenv(ITS_SOCKET, "outer")
+    with keeper(f"echo of ${ITS_SOCKET} > {told}; {OBEDIENT}"):
+        assert told.read_text() == "of\n"
 
 
 def test_a_driver_hands_back_when_the_cloud_gives_notice_or_ray_ends() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root"),
 ]
+
+
+RESTS = "driver: the node drains, so the driver hands back its jobs and rests"
 
 
 def arguments(film: Path, output: Path, report: Path, preset: str = "6", scale: str = "960x540") -> list[str]:
@@ -75,7 +79,7 @@ async def test_jobs_outlive_the_nodes_that_run_them(film: Path, tmp_path: Path) 
 
 
 async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path: Path) -> None:
-    """Another driver goes on with its job and gets the next one; after ``uncordon`` it claims jobs again."""
+    """Another driver goes on with its job and gets the next one, also after ``cordon``, until ``uncordon``."""
     with cluster() as found:
         for address in (HEAD, *NODES):
             await found.start(address)
@@ -87,15 +91,43 @@ async def test_a_drained_node_s_driver_hands_back_and_rests(film: Path, tmp_path
             await ordered(found, "drain", nodes[drained])
             ended = await asyncio.wait_for(queue.wait(job.job_id), 400)
             said = found.log(drained).read_text()
-            assert "driver: the node drains, so the driver rests" in said
+            assert RESTS in said
             assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
             check(film, outputs[0], report, 1)
             assert f"driver: job {job.job_id}: queued\n" in said
 
             await queue.submit(arguments(film, outputs[1], report))
             assert found.runs(await claimed(queue, outputs[1], least=1))[0] in set(NODES) - {drained}
+            await ordered(found, "cordon", nodes[drained])
+            await until(lambda: "driver: the node is cordoned" in found.log(drained).read_text(), 60)
+            assert found.log(drained).read_text().count("jobs at once") == 1
             await ordered(found, "uncordon", nodes[drained])
             await until(lambda: found.log(drained).read_text().count("jobs at once") == 2, 60)
+
+
+async def test_a_driver_hands_back_when_ray_drains_its_node(film: Path, tmp_path: Path) -> None:
+    """Ray starts nothing on that node any more, so the driver's own job tells it."""
+    with cluster() as found:
+        for address in (HEAD, *NODES):
+            await found.start(address)
+        nodes = await ray_ids(found)
+        output, report = tmp_path / "o.mp4", tmp_path / "report.json"
+        async with Queue(found.queue) as queue:
+            job = await queue.submit(arguments(film, output, report, "7", "1280x720"))
+            drained = found.runs(await claimed(queue, output, least=1))[0]
+            drain = ["ray", "drain-node", "--address", f"{HEAD}:{PORT}", "--node-id", nodes[drained]]
+            reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
+            command = [*found.here.prefix, *drain, *reason, "--deadline-remaining-seconds", "600"]
+            await asyncio.to_thread(
+                subprocess.run, command, env=found.here.env | {"RAY_AUTH_MODE": "token"}, check=True
+            )
+            ended = await asyncio.wait_for(queue.wait(job.job_id), 400)
+            said = found.log(drained).read_text()
+            assert RESTS in said
+            assert f"driver: job {job.job_id}: queued\n" in said
+            assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, 0, 0)
+            assert found.programs[drained].poll() is None
+            check(film, output, report, 1)
 
 
 async def ray_ids(found: Cluster) -> dict[str, str]:

@@ -14,6 +14,7 @@ from ....errors import CodecfleetError, FleetUnavailable, VersionRefused
 from ...awake_clock import AwakeClock
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
+from ...ray.keeper import keeper_name, tell_keeper
 from ...ray.ray_environment import submission_id
 from ...ray.ray_failures import LossScope, classify
 from ...ray.ray_words import first_line
@@ -159,6 +160,9 @@ class LeaseClient:
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0
+        if grants.word is not None:
+            with suppress(OSError):  # the next grants have a word again
+                tell_keeper(grants.word, within_s=0)
         if grants.number > self.grants.number:
             self._accept(grants)
 
@@ -193,6 +197,7 @@ class LeaseClient:
             next(self._sequence),
             self._demands.reported(self._leases, self.ground.late),
             node=self.supervisor.node,
+            keeper=keeper_name(),
             acknowledged=self.grants.number,
             later=self._demands.reported_later(),
         )

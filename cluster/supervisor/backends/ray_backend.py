@@ -145,7 +145,7 @@ class RayBackend(RayCalls):
         await asyncio.to_thread(self._autoscaler.resize, order)
 
     async def tell_node(self, order: TellNode) -> None:
-        await run_on_node(order.node, tell_keeper, Word(self._term, order.event, order.drains))
+        await run_on_node(order.node, tell_keeper, Word(self._term, order.event, order.driving))
 
     async def keep(self, key: str, value: bytes) -> None:
         await asyncio.to_thread(keep_in_cluster, key, value)

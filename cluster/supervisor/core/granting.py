@@ -5,6 +5,7 @@ from math import ceil
 
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.inventory import DeviceState, Inventory, processor_name
+from ...ray.keeper import Driving, Word
 from ...version import makes_alike
 from ...worker_names import NodeId, StationId, WorkerId
 from ..state.clients import JobBook
@@ -12,6 +13,7 @@ from ..state.messages import Grants
 from ..state.quarantine import Cause
 from ..state.state import JobPlan, Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
+from ..state.terms import term_of
 
 _EXACT = 1e-6
 """Numbers of cores are sums of fractions, so differences below this are rounding errors."""
@@ -43,9 +45,15 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         too_large=reasons(_why_too_large),
         broken=reasons(lambda state, job: _why_broken(state, job, now_s)),
         leaving=_leaving(state, jobs.values(), now_s),
+        word=_word(state, book.keeper),
         unrecoverable=never,
         what_next=what_next,
     )
+
+
+def _word(state: SupervisorState, keeper: str) -> Word | None:
+    is_drained = keeper and any(each.ray.draining and each.known.keeper == keeper for each in state.nodes)
+    return Word(term_of(state.epoch), state.event, Driving.RESTS) if is_drained else None
 
 
 def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerId, int]:

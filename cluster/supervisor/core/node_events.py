@@ -106,11 +106,11 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
 
 
 def tell_nodes(state: SupervisorState, now_s: float) -> Iterator[Effect]:
-    """Tell each node whether its driver must rest, if this supervisor has not told it that yet."""
+    """Tell each node's driver what it may do, if this supervisor has not told it that yet."""
     for book in state.nodes:
-        if book.told is not book.rests and now_s >= book.tell_at_s:
-            book.told = book.rests
-            yield TellNode(book.ray.node, book.rests)
+        if book.is_untold(now_s):
+            book.told = book.driving
+            yield TellNode(book.ray.node, book.driving)
 
 
 def untold(state: SupervisorState, event: events.Untold, now_s: float) -> list[Effect]:
@@ -119,7 +119,7 @@ def untold(state: SupervisorState, event: events.Untold, now_s: float) -> list[E
     if book is None:
         return []
     book.told, book.tell_at_s = None, now_s + TELL_AGAIN_S
-    line = f"node {state.nodes.title(event.node)} could not be told whether its driver may run: {event.reason}"
+    line = f"node {state.nodes.title(event.node)} could not be told what its driver may do: {event.reason}"
     return [Note(LogAction.NODE_ORDERED, line, book.ids, is_shown=False)]
 
 

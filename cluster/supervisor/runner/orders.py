@@ -118,7 +118,7 @@ class WorkerOrders:
             await self.backend.abandon(effect.worker, effect.clients)
 
     async def tell_node(self, effect: TellNode) -> None:
-        """Tell a node's program whether its driver must rest."""
+        """Tell a node's program what its driver may do."""
         try:
             await in_time(self.backend.tell_node(effect), TELL_LIMIT_S)
         except NoAnswer as reason:

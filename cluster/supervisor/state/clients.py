@@ -70,6 +70,7 @@ class ClientBook:
     sequence: int  # the number of the client's newest report
     seen_s: float  # when the client last reported
     node: NodeId | None = None  # the client's node; None if it is not known
+    keeper: str = ""  # see ``ClientReport``
     sent: Grants | None = None  # the grants that the client got last
     faults_seen: int = 0  # the number of the newest counted fault
     jobs: dict[str, JobBook] = field(default_factory=dict)  # the client's jobs, by the client's own names
@@ -153,7 +154,9 @@ class Clients:
             return Renewal()
         book = self._clients.get(report.client)
         if book is None:
-            book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s, report.node)
+            book = self._clients[report.client] = ClientBook(
+                report.client, report.where, 0, now_s, report.node, report.keeper
+            )
         book.seen_s = now_s
         if report.sequence <= book.sequence:
             return Renewal()

@@ -13,6 +13,7 @@ from ...logs.actions import LogAction
 from ...logs.entry import NO_IDS, LogIds
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
+from ...ray.keeper import Driving
 from ...worker_names import NodeId, WorkerId
 from .messages import ClientReport, FoundWorker, Grants, RayNode
 from .quarantine import DeviceRecord
@@ -272,10 +273,10 @@ class Resize(Effect):
 
 @dataclass(frozen=True, slots=True)
 class TellNode(Effect):
-    """Tell a node's program whether its driver of a queue must rest; ``Untold`` follows if this fails."""
+    """Tell a node's program what its driver of a queue may do; ``Untold`` follows if this fails."""
 
     node: NodeId
-    drains: bool
+    driving: Driving
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from ....actors.worker.heartbeat import WorkerFacts
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
+from ...ray.keeper import Word
 from ...worker_names import NodeId, WorkerId
 
 
@@ -42,6 +43,7 @@ class ClientReport:
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
     node: NodeId | None = None  # the node on which the client runs; None if it is not known
+    keeper: str = ""  # as ``Node.keeper``, which is certain even if a machine has several nodes; "" if there is none
     # Workers that completed work, so that earlier deaths in their stations no longer count as a crash loop.
     proven: tuple[WorkerId, ...] = ()
     acknowledged: int = 0  # the number of the newest grants that the client received
@@ -67,6 +69,8 @@ class Grants:
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
     # The client's workers whose node ends, each with the seconds left when the answer was sent.
     leaving: dict[WorkerId, float] = field(default_factory=dict, compare=False)
+    # What the driver of a queue that started the client may do, if Ray drains its node
+    word: Word | None = field(default=None, compare=False)
     unrecoverable: str = ""  # why there will never be a slot; "" while there may be one
     what_next: str = ""  # the remedy
 

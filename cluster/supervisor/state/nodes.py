@@ -10,6 +10,7 @@ from ...placement.model.inventory import Device, DeviceState, Node, cordoned
 from ...probes.report.engines import Engine
 from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, on_node
 from ...probes.vgpu.hosted import HostedVgpu
+from ...ray.keeper import Driving
 from ...worker_names import NodeId
 from .conditions import Condition, with_condition, with_hosted
 from .events import Order, Probe
@@ -54,7 +55,7 @@ class NodeBook:
     surplus: str = ""  # why the autoscaler keeps new work off the node; "" if it does not
     ending: str = ""  # why the autoscaler ends the node; "" if it does not
     order: Order = Order.UNCORDON
-    told: bool | None = None  # whether the node's driver was told to rest; None if this supervisor has told it nothing
+    told: Driving | None = None  # what the node's driver was told; None if this supervisor has told it nothing
     tell_at_s: float = -math.inf  # when the driver may be told again
     probing_since_s: float | None = None
     has_answered: bool = False  # whether a probe of the node has ended, successfully or not
@@ -174,9 +175,25 @@ class NodeBook:
         return DeviceState.CORDONED if is_surplus else ORDERED_STATES[self.order]
 
     @property
-    def rests(self) -> bool:
-        """Whether the node's driver of a queue must rest."""
-        return bool(self.ending) or self.order is Order.DRAIN
+    def driving(self) -> Driving:
+        """What a driver of a queue on this node may do. A surplus node's driver claims jobs, which keep the node."""
+        if self.state is DeviceState.DRAINING:
+            return Driving.RESTS
+        return Driving.HOLDS if self.order is Order.CORDON else Driving.CLAIMS
+
+    @property
+    def may_drive(self) -> bool:
+        """Whether the node may have a driver; unknown before its first probe, and if that fails."""
+        return self.probed is None or bool(self.probed.keeper)
+
+    def is_untold(self, now_s: float) -> bool:
+        """Whether the driver must be told what it may do.
+
+        Before a probe answers, only a restriction is told. Ray starts nothing on a node that it drains, so there the
+        driver's jobs tell it (``Grants.word``).
+        """
+        is_due = now_s >= self.tell_at_s and (self.has_answered or self.driving is not Driving.CLAIMS)
+        return is_due and self.may_drive and self.told is not self.driving and not self.ray.draining
 
     @property
     def gpus(self) -> tuple[Device, ...]:

@@ -18,9 +18,10 @@ from ...placement.model.inventory import Inventory
 from ...placement.model.placement import Lane, Placement, Refusal
 from ...placement.model.policy import Policy
 from ...placement.rates import start_rates
+from ...ray.keeper import Driving
 from ...worker_names import NodeId, StationId, WorkerId
 from .clients import Clients
-from .events import Note, Order, Resize
+from .events import Note, Resize
 from .nodes import NodeBook, Nodes
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
@@ -156,8 +157,9 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, reservation, requested node, or node that a user drains."""
-        if len(self.clients) or self.scaling.holds_nodes or any(each.order is Order.DRAIN for each in self.nodes):
+        """Whether there is no client, reservation, requested node, or node whose driver may not claim jobs."""
+        holds_drivers = any(each.may_drive and each.driving is not Driving.CLAIMS for each in self.nodes)
+        if len(self.clients) or self.scaling.holds_nodes or holds_drivers:
             return False
         return not any(book.state in IN_USE for book in self.stations.values())
 

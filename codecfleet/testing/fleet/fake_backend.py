@@ -20,6 +20,8 @@ from .fake_worker import FakeWorker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...cluster.ray.keeper import Driving
+
 
 _OFFER = "Set `offers` to the number of nodes in each group."
 
@@ -54,7 +56,8 @@ class FakeClusterBackend(ClusterBackend):
         # for each group, the nodes that can be requested; None if there is no autoscaler
         self.offers: dict[str, int] | None = None
         self.resized: list[Resize] = []
-        self.told: list[tuple[NodeId, bool]] = []  # what nodes were told: whether they drain
+        self.drivers: set[NodeId] = set()  # the nodes that keep a driver of a queue
+        self.told: list[tuple[NodeId, Driving]] = []  # what these drivers were told
         self.tell_error: Exception | None = None
         self.may_probe = asyncio.Event()  # cleared to block probes
         self.may_probe.set()
@@ -103,7 +106,7 @@ class FakeClusterBackend(ClusterBackend):
     async def probe(self, node: NodeId, *, again: bool) -> Node:
         del again
         await self.may_probe.wait()
-        return self._nodes[node].unprobed()
+        return replace(self._nodes[node].unprobed(), keeper=f"keeper of {node}" if node in self.drivers else "")
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve the cores; if they are not free, wait for ever."""
@@ -197,7 +200,7 @@ class FakeClusterBackend(ClusterBackend):
         error, self.tell_error = self.tell_error, None
         if error is not None:
             raise error
-        self.told.append((order.node, order.drains))
+        self.told.append((order.node, order.driving))
 
     async def keep(self, key: str, value: bytes) -> None:
         if self.keep_error is not None:

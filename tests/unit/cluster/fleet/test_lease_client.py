@@ -21,13 +21,16 @@ from codecfleet.cluster.fleet.leases.lease_client import (
 )
 from codecfleet.cluster.fleet.leases.leases import Leases
 from codecfleet.cluster.fleet.pool import ClientName
+from codecfleet.cluster.fleet_variables import KEEPER
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
+from codecfleet.cluster.ray.keeper import Driving, Word, next_word, words_heard
 from codecfleet.cluster.supervisor.runner.client import SupervisorClient
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
 from codecfleet.errors import FleetUnavailable, VersionRefused
 
 AWAY = ActorUnavailableError("away", None)
+WORD = Word(2, 7, Driving.RESTS)
 MANY = 1000
 """So many jobs that changes are collected for seconds."""
 Answer = Grants | Exception | None
@@ -228,3 +231,12 @@ def test_a_client_waits_for_a_supervisor_that_moves_to_another_node(away_s: floa
 
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
         runner.run(enter())
+
+
+def test_a_job_tells_the_driver_of_a_node_that_ray_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every answer, because a word may be lost; a full socket stops nothing."""
+    with words_heard() as (end, name):
+        monkeypatch.setenv(KEEPER, name)
+        accepted(Scripted(Grants({}, 1, word=WORD)), 3 * RENEW_S)
+        assert [next_word(end), next_word(end)] == [WORD, WORD]
+        accepted(Scripted(Grants({}, 1, word=WORD)), 2000 * RENEW_S)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import sqlite3
 import time
@@ -14,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.task_owner import TaskOwner
-from codecfleet.cluster.queue.background import _keep_driving, driver_lock, hold_driver_lock
+from codecfleet.cluster.queue.background import _keep_driving, drive, driver_lock, hold_driver_lock
 from codecfleet.cluster.queue.deciding import WAIT_S
-from codecfleet.cluster.queue.driver import Driver, Obstacle
+from codecfleet.cluster.queue.driver import CLAIM, HOLD, Driver, Obstacle
 from codecfleet.cluster.queue.guard import clock
 from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
@@ -143,6 +144,23 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     store = FrailStore(tmp_path / "queue.sqlite", clock=lambda: now[0])
     yield Bench(store, now)
     store.close()
+
+
+async def test_a_held_driver_claims_nothing_until_it_may(bench: Bench) -> None:
+    """Its running jobs continue, and it does not count as idle."""
+    bench.submit("a", "done")
+    driver = bench.driver(at_once=1, idle_s=0.1)
+    async with TaskOwner() as owner:
+        running = owner.start(drive(driver), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        signal.raise_signal(HOLD)
+        bench.runs[0].finish(RunEnd(0))
+        await bench.until(lambda: bench.states()["a"] is QueueState.DONE)
+        await asyncio.sleep(0.3)
+        assert bench.states()["done"] is QueueState.QUEUED
+        signal.raise_signal(CLAIM)
+        await running
+    assert bench.states()["done"] is QueueState.DONE
 
 
 async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
@@ -459,6 +477,8 @@ class LateDriver:
 
     def stop(self) -> None:
         """Do nothing."""
+
+    hold = claim = stop
 
 
 async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> None:

@@ -131,6 +131,12 @@ def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     assert not config_of(tmp_path, **dict.fromkeys(names, "tcp://10.0.0.1:1")).origins
 
 
+def test_variables_between_processes_are_left_alone(tmp_path: Path) -> None:
+    """Commands in a Ray process, or in a driver's job, inherit them."""
+    inner = ("CODECFLEET_EVENTS", "CODECFLEET_FAILURE_FD", "CODECFLEET_KEEPER")
+    assert not config_of(tmp_path, **dict.fromkeys(inner, "7")).origins
+
+
 def test_every_key_has_a_variable(tmp_path: Path) -> None:
     """Each key has an environment variable, and values for a cluster's processes are passed on."""
     texts = {field: text for pair in EVERY_KEY.split() for field, _, text in [pair.partition("=")]}

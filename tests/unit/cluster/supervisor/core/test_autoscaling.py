@@ -6,6 +6,7 @@ from decimal import Decimal
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.ray.keeper import Driving
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.previewing import growth, preview
 from codecfleet.cluster.supervisor.state.events import (
@@ -132,7 +133,7 @@ def test_a_program_that_comes_late_keeps_its_node() -> None:
     while not world.core.state.nodes[nodes[0].node].ending:
         world.look(HEAD, *nodes)
     world.look(HEAD, *nodes)
-    assert [each.drains for each in world.told if each.node == nodes[0].node] == [False, True]
+    assert [each.driving for each in world.told if each.node == nodes[0].node] == [Driving.RESTS]
     for _ in range(20):
         world.report("d", node=nodes[0].node)
         order = world.look(HEAD, *nodes)

@@ -1,14 +1,17 @@
 """A node that is about to end: its clients know when, and its workers end before the node."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from codecfleet.cluster.logs.actions import LogAction
+from codecfleet.cluster.ray.keeper import Driving
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.node_events import HAND_BACK_S
-from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Note, Order, Renewed
+from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Note, Order, Probed, Renewed
 from codecfleet.cluster.supervisor.state.messages import ClientReport
+from codecfleet.cluster.supervisor.state.terms import term_of
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of
 
@@ -26,6 +29,57 @@ def _noticed(skew_s: float = 0.0) -> tuple[World, str]:
     leaving = replace(node("a"), draining=True, leaves_utc_s=UTC_S - skew_s + NOTICE_S)
     world.feed(NodesSeen((leaving, node("b")), UTC_S, {"a": skew_s}))
     return world, next(worker for worker in held if worker.startswith("a/"))
+
+
+@pytest.mark.parametrize(
+    ("found", "orders", "driving"),
+    [
+        ({}, [], Driving.CLAIMS),
+        ({}, [Order.CORDON], Driving.HOLDS),
+        ({}, [Order.DRAIN], Driving.RESTS),
+        ({}, [Order.DRAIN, Order.CORDON], Driving.HOLDS),
+        ({}, [Order.DRAIN, Order.UNCORDON], Driving.CLAIMS),
+        ({"surplus": "no work"}, [], Driving.CLAIMS),
+        ({"surplus": "no work"}, [Order.CORDON], Driving.HOLDS),
+        ({"ending": "no work"}, [Order.UNCORDON], Driving.RESTS),
+        ({"lost": "Xid 79"}, [Order.CORDON], Driving.RESTS),
+        ({"lost": "Xid 79"}, [Order.UNCORDON], Driving.CLAIMS),
+        ({"ray": replace(node("a"), draining=True)}, [Order.UNCORDON], Driving.RESTS),
+    ],
+)
+def test_what_keeps_work_off_a_node_holds_for_its_driver(
+    found: dict[str, Any], orders: list[Order], driving: Driving
+) -> None:
+    """A driver rests while its node drains for any cause, and claims no job while its node is cordoned by a user."""
+    world = World(node("a"), node("b"))
+    book = world.core.state.nodes[node("a").node]
+    for name, value in found.items():
+        setattr(book, name, value)
+    for order in orders:
+        world.feed(Asked(order, book.ray.node))
+    assert book.driving is driving
+
+
+def test_jobs_tell_the_driver_of_a_node_that_ray_drains() -> None:
+    """Ray starts no task there that could tell it. Ray may take another node of the same machine for the client's."""
+    world = World(node("a"), node("b"))
+    for name in "ab":
+        world.feed(Probed(replace(node(name).unprobed(), keeper=f"keeper of {name}")))
+    report = ClientReport("one", "driver one", 1, (), node=node("b").node, keeper="keeper of a")
+    world.feed(Renewed(report))
+    before, word = world.core.state.event, world.grants["one"].word
+    assert word is None
+    world.feed(NodesSeen((replace(node("a"), draining=True), node("b"))))
+    world.feed(Renewed(replace(report, sequence=2)))
+    world.feed(Renewed(replace(report, client="two", keeper="keeper of b")))
+    world.feed(Renewed(replace(report, client="three", keeper="")))
+    world.wait(1)
+    word = world.grants["one"].word
+    assert word is not None
+    assert before < word.event <= world.core.state.event
+    assert (word.term, word.driving) == (term_of(world.core.state.epoch), Driving.RESTS)
+    assert (world.grants["two"].word, world.grants["three"].word) == (None, None)
+    assert not world.core.state.nodes[node("a").node].is_untold(world.now_s)
 
 
 @pytest.mark.parametrize("skew_s", [0, 3600, -3600])

@@ -14,6 +14,7 @@ from codecfleet.cluster.logs.entry import LogStyle
 from codecfleet.cluster.logs.writing import logged_to
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.ray.keeper import Driving
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.node_events import TELL_AGAIN_S
 from codecfleet.cluster.supervisor.runner.recording import Decided, decide
@@ -32,6 +33,7 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.terms import first_epoch
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.past import EVENTS_KEY, EVERY_S
+from codecfleet.cluster.worker_names import NodeId
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
@@ -118,25 +120,50 @@ async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock:
     assert len(runner._core.state.clients) == 0
 
 
-async def test_nodes_are_told_whether_they_drain(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Each supervisor tells each node once, and again if that failed; a cordon leaves a node's driver alone."""
+async def test_drivers_are_told_what_they_may_do(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Each supervisor tells each driver once, and again if that failed; nodes without a driver are told nothing."""
     backend = two_nodes()
+    backend.drivers = {NodeId("a")}
     runner = await make_runner(backend)
     await clock.advance(TICK_S)
-    assert backend.told == [("a", False), ("b", False)]
+    assert backend.told == [("a", Driving.CLAIMS)]
     backend.tell_error = OSError("the node does not answer")
     for order in (Order.CORDON, Order.DRAIN):
-        runner.ask(order, "a")
+        for node in ("a", "b"):
+            runner.ask(order, NodeId(node))
         await clock.advance(TICK_S)
-    assert len(backend.told) == 2
+    assert len(backend.told) == 1
     await clock.advance(TELL_AGAIN_S + TICK_S)
-    assert backend.told[2:] == [("a", True)]
+    assert backend.told[1:] == [("a", Driving.RESTS)]
     await clock.advance(SETTINGS.retire_s)
-    assert runner.idle_s == 0, "a driver that rests needs a supervisor to run again"
+    assert runner.idle_s == 0, "what Xids of a resting driver's node said is not stored"
     await runner.close()
     await make_runner(backend)
     await clock.advance(TICK_S)
-    assert backend.told[3:] == [("a", True), ("b", False)]
+    assert backend.told[2:] == [("a", Driving.RESTS)]
+
+
+async def test_a_supervisor_without_resting_drivers_retires(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A user's order for a node without a driver is stored."""
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    runner.ask(Order.DRAIN, NodeId("b"))
+    await clock.advance(SETTINGS.retire_s)
+    assert runner.idle_s > 0
+
+
+async def test_an_unprobed_node_may_have_a_driver(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """It is told at once what its driver must not do, and after a failed probe what it may do."""
+    backend = two_nodes()
+    backend.may_probe.clear()
+    runner = await make_runner(backend)
+    runner.ask(Order.DRAIN, NodeId("a"))
+    await clock.advance(TICK_S)
+    assert backend.told == [("a", Driving.RESTS)]
+    for node in "ab":
+        runner.feed(events.ProbeFailed(NodeId(node), "no answer"))
+    await clock.advance(TICK_S)
+    assert backend.told[1:] == [("b", Driving.CLAIMS)]
 
 
 async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner: MakeRunner, clock: FakeClock) -> None:

@@ -6,6 +6,7 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.ray.keeper import Driving
 from codecfleet.cluster.supervisor.state.events import Asked, HealthSeen, NodesSeen, Order, Probe, Probed
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
@@ -89,6 +90,7 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
     assert (book.state, book.is_polled) == (DeviceState.DRAINING, False)
     assert watched.sessions() == 0
     assert "Xid 79" in book.node.state_reason
+    assert book.driving is Driving.RESTS
     watched.world.feed(Asked(Order.UNCORDON, watched.ray.node))
     assert book.is_polled
 
