@@ -37,7 +37,7 @@ export function seekFaults(rendition, targets, seen, reference) {
     const segment = `segment ${rendition.starts.length - index}, which begins at ${at(time)}`;
     const got = seen[index];
     if (!got) return [`no seek to ${segment}, after the fault before it`];
-    if (got.shown === undefined) return [`no picture after a seek to ${segment}`];
+    if (got.shown === undefined) return [`no picture after a seek to ${segment} (loaded: ${rangesOf(got.loaded)})`];
     if (!near(got.shown, first))
       return [`a seek to ${segment}, shows the picture of ${at(got.shown)}, not that of ${at(first)}`];
     if (got.width !== rendition.width || got.height !== rendition.height)
@@ -56,6 +56,10 @@ function pictureFaults(about, thumb, reference, index) {
   return own > least + NOISE ? [`${about}, shows the picture of ${at(nearest.shown)}`] : [];
 }
 
+function rangesOf(ranges) {
+  return ranges.map((each) => each.map(at).join(' to ')).join(', ') || 'nothing';
+}
+
 /** Playing must reach the end in one piece: no jump, no long stop, one range in the buffer from begin to end. */
 export function playFaults(played, begin, end, frame_s) {
   const { ended, jumps, stall_s, ranges, duration } = played;
@@ -64,9 +68,9 @@ export function playFaults(played, begin, end, frame_s) {
   if (jumps.length) faults.push(`the player jumps to ${at(jumps[0])}`);
   if (stall_s > STALL_LIMIT_S) faults.push(`the picture stands still for ${at(stall_s)}`);
   if (ranges.length !== 1)
-    faults.push(`the buffer has ${ranges.length} ranges: ${ranges.map((each) => each.map(at).join(' to ')).join(', ')}`);
+    faults.push(`the buffer has ${ranges.length} ranges: ${rangesOf(ranges)}`);
   else if (!near(ranges[0][0], begin, frame_s) || !near(ranges[0][1], end, frame_s))
-    faults.push(`the buffer is ${ranges[0].map(at).join(' to ')}, the package ${at(begin)} to ${at(end)}`);
+    faults.push(`the buffer is ${rangesOf(ranges)}, the package ${at(begin)} to ${at(end)}`);
   if (!near(duration, end, frame_s)) faults.push(`the duration is ${at(duration)}, the package's ${at(end)}`);
   return faults;
 }

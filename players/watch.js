@@ -3,6 +3,7 @@
 import { PLAYERS } from './players.js';
 
 const STEP_LIMIT_S = 15; // for one seek, or a track's first sound or subtitle
+const AT_END_S = 0.05;
 const THUMB = [64, 36]; // pixels: enough to tell one picture of a film from another
 
 /** A film in one player. Each picture that the browser presents is in `frames`, by its time in microseconds. */
@@ -44,6 +45,7 @@ export class Watch {
     return {
       time,
       shown: this.last?.mediaTime,
+      loaded: ranges(this.video.buffered),
       width: this.video.videoWidth,
       height: this.video.videoHeight,
       thumb: this.#thumb(),
@@ -64,20 +66,22 @@ export class Watch {
     const { video } = this;
     let [moved, at, stall_s] = [performance.now(), video.currentTime, 0];
     const limit_s = 3 * (video.duration - at) + 20;
+    // dash.js does not always say that the film has ended: then it stands still there.
+    const isOver = () => video.ended || (video.currentTime > video.duration - AT_END_S && performance.now() - moved > 1000);
     await video.play();
     await until(
       () => {
         onMove();
-        stall_s = Math.max(stall_s, (performance.now() - moved) / 1000);
         if (video.currentTime !== at) [moved, at] = [performance.now(), video.currentTime];
-        return video.ended;
+        if (video.currentTime < video.duration - AT_END_S) stall_s = Math.max(stall_s, (performance.now() - moved) / 1000);
+        return isOver();
       },
       limit_s,
       this,
     );
     const { droppedVideoFrames, totalVideoFrames } = video.getVideoPlaybackQuality();
     return {
-      ...{ ended: video.ended, at: video.currentTime, stall_s, jumps: this.jumps, duration: video.duration },
+      ...{ ended: isOver(), at: video.currentTime, stall_s, jumps: this.jumps, duration: video.duration },
       ...{ ranges: ranges(video.buffered), dropped: droppedVideoFrames, decoded: totalVideoFrames },
     };
   }
