@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...cluster.grouping import counted
-from ..package.values import Package, PackagedTrack, TrackKind
+from ..package.values import Package, PackagedTrack, PlayedKind
 from ..report.report import Report, Warning_
 
 SCHEMA: Final = 1
@@ -77,14 +77,14 @@ class LadderReport:
 def _line(package: Package, track: PackagedTrack) -> str:
     given = track.given
     match given.kind:
-        case TrackKind.VIDEO:
+        case PlayedKind.VIDEO:
             shown = f"{track.width}x{track.height} {track.video_range}"
-        case TrackKind.AUDIO:
+        case PlayedKind.AUDIO:
             shown = f"{track.channels} channels, {given.language or 'und'}"
-        case TrackKind.TEXT:
+        case PlayedKind.TEXT:
             shown = given.language or "und"
     rate = f", {round(track.mean_bps / _BPS)} kbit/s ({round(package.peak_bps(track) / _BPS)} at most)"
-    return f"{given.name}: {track.codec}, {shown}{rate if given.kind is not TrackKind.TEXT else ''}"
+    return f"{given.name}: {track.codec}, {shown}{rate if given.kind is not PlayedKind.TEXT else ''}"
 
 
 def _track_json(package: Package, track: PackagedTrack) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from typing import Final
 
 from av.stream import Disposition
 
-from ..package.values import GivenTrack, TrackKind
-from ..source.tracks import SourceDescription, describe_tracks, tag_value
-from ..source.tracks import TrackKind as SourceKind
+from ..package.values import GivenTrack, PlayedKind
+from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_value
 
-_SIDES: Final = {SourceKind.AUDIO: (TrackKind.AUDIO, "sound"), SourceKind.SUBTITLE: (TrackKind.TEXT, "text")}
+_SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
 """The tracks that a package has besides pictures, and the words that begin their names."""
 
 
@@ -21,7 +20,7 @@ def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:
     """
     found = {name: describe_tracks(str(path)) for name, path in files.items()}
     pictures = [
-        GivenTrack(name=name, path=files[name], stream=each.of_kind(SourceKind.VIDEO)[0].index, kind=TrackKind.VIDEO)
+        GivenTrack(name=name, path=files[name], stream=each.of_kind(TrackKind.VIDEO)[0].index, kind=PlayedKind.VIDEO)
         for name, each in found.items()
     ]
     first = next(iter(files))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import chain, count
 
 from .names import one_line
-from .values import Package, PackagedTrack, TrackKind
+from .values import Package, PackagedTrack, PlayedKind
 
 #: What a viewer takes for the same choice in other encodings: language, title, forced or not, and the how-manyth.
 _Choice = tuple[str | None, str, bool, int]
@@ -50,13 +50,13 @@ def sound_groups(package: Package) -> tuple[Alternatives, ...]:
     HLS wants the same choices in each group. A group that lacks one has the track of an earlier group, never of a later
     one: what plays everywhere needs no other codec.
     """
-    tracks = sorted(package.of(TrackKind.AUDIO), key=lambda track: not track.codec.startswith("mp4a."))
+    tracks = sorted(package.of(PlayedKind.AUDIO), key=lambda track: not track.codec.startswith("mp4a."))
     return _groups(AlternativeType.SOUND, tracks, lambda track: f"{track.codec}-{track.channels}")
 
 
 def text_groups(package: Package) -> tuple[Alternatives, ...]:
     """Return the group of all subtitles, if there are any."""
-    return _groups(AlternativeType.SUBTITLES, package.of(TrackKind.TEXT), lambda _: "text")
+    return _groups(AlternativeType.SUBTITLES, package.of(PlayedKind.TEXT), lambda _: "text")
 
 
 def _groups(

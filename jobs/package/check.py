@@ -25,7 +25,7 @@ from .files import JoinedFiles
 from .names import track_files
 from .proven import packets_of
 from .text import check_text
-from .values import Layout, Package, PackagedSegment, PackagedTrack, TrackKind
+from .values import Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -45,7 +45,7 @@ def check_package(folder: Path, package: Package) -> None:
     for track in package.tracks:
         with _naming(track.given.name):
             _check_files(folder, package.layout, track)
-            if track.given.kind is TrackKind.TEXT:
+            if track.given.kind is PlayedKind.TEXT:
                 check_text(folder / track_files(track.given, package.layout, 1)[0], track.given)
             else:
                 _check_track(folder, package, track)
@@ -94,7 +94,7 @@ def _check_files(folder: Path, layout: Layout, track: PackagedTrack) -> None:
     stated = parts if len(names) > 1 else [sum(parts)]
     for name, size_bytes, due in zip(names, sizes_bytes, stated, strict=True):
         _require(size_bytes == due, f"{name} has {size_bytes} bytes instead of {due}")
-    if layout is Layout.FILES and track.given.kind is not TrackKind.TEXT:
+    if layout is Layout.FILES and track.given.kind is not PlayedKind.TEXT:
         others = {f"{track.given.name}/{each.name}" for each in (folder / track.given.name).iterdir()} - set(names)
         _require(not others, f"the folder holds {', '.join(sorted(others))}, which is no file of the track")
     ends = accumulate(parts)
@@ -135,7 +135,7 @@ def _fragments(read: Read, track: PackagedTrack, number: int, layout: Layout) ->
         _require(found, "it has no fragment")
         due = layout is Layout.FILES
         _require((b"cmfs" in brands) is due, f"its brands are {b' '.join(brands).decode('latin-1') or 'missing'}")
-        if track.given.kind is not TrackKind.VIDEO:
+        if track.given.kind is not PlayedKind.VIDEO:
             return found
         keyframe_bytes = found[0].first_sample_end - segment.offset_bytes
         _require(segment.keyframe_bytes == keyframe_bytes, f"its keyframe ends at byte {keyframe_bytes}")
@@ -165,8 +165,8 @@ def _check_cuts(
     package: Package, track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]
 ) -> None:
     """Check that the segments of pictures begin on the grid, and those of sound right after those of pictures."""
-    videos = package.of(TrackKind.VIDEO)
-    if track.given.kind is TrackKind.VIDEO:
+    videos = package.of(PlayedKind.VIDEO)
+    if track.given.kind is PlayedKind.VIDEO:
         times = [each.decode for found in fragments for each in found]
         step = package.segment_s / track.time_base
         wanted = [times[0] + number * step for number in range(int((times[-1] - times[0]) // step) + 1)]
@@ -199,7 +199,7 @@ def _check_packets(
                 decode, sample = each
                 pts = decode + sample.offset - delay
                 _compare(track, one, other, pts, sample)
-                if number in (0, *ends) and track.given.kind is TrackKind.VIDEO:
+                if number in (0, *ends) and track.given.kind is PlayedKind.VIDEO:
                     kind = random_access_kind(stream.codec_context.name, bytes(other), extradata(stream))
                     _require(kind in _BEGINNINGS, f"its first picture is no keyframe: {kind.value}")
                 shown.append(pts)
@@ -208,14 +208,14 @@ def _check_packets(
         end = (given.start_time or 0) + (given.duration or 0) if is_stated else 0
     last = track.segments[-1]
     _require(sorted(shown) == list(decoded), "decoding times are not the times of the pictures in ascending order")
-    if track.given.kind is TrackKind.VIDEO and end:
+    if track.given.kind is PlayedKind.VIDEO and end:
         ticks = last.start_ticks + last.duration_ticks
         _require(ticks == end, f"the track ends at tick {ticks}, but the proven file at {end}")
 
 
 def _lead(track: PackagedTrack, header: StatedHeader) -> int:
     """Return by how many ticks decoding times exceed those of the package: by the hidden beginning of sound."""
-    return header.edit if track.given.kind is TrackKind.AUDIO else 0
+    return header.edit if track.given.kind is PlayedKind.AUDIO else 0
 
 
 def _stated_times(
@@ -237,7 +237,7 @@ def _compare(
     _require(one.pts == other.pts == pts, f"{at} is shown at tick {other.pts}, or {pts} by its boxes")
     keys = one.is_keyframe, other.is_keyframe, sample.is_key
     _require(len(set(keys)) == 1, f"{at} is a keyframe in the proven file, the package and its boxes: {keys}")
-    if track.given.kind is TrackKind.AUDIO:
+    if track.given.kind is PlayedKind.AUDIO:
         _require(one.duration == sample.duration, f"{at} lasts {sample.duration} ticks instead of {one.duration}")
 
 
@@ -252,7 +252,7 @@ def _demuxed(source: str) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]"
 
 def _check_aligned(package: Package) -> None:
     """Check that all video tracks have the same segments at the same times."""
-    videos = package.of(TrackKind.VIDEO)
+    videos = package.of(PlayedKind.VIDEO)
     for track in videos[1:]:
         for number, (one, other) in enumerate(zip_longest(videos[0].segments, track.segments)):
             place = f"segment {number + 1} differs between {videos[0].given.name} and {track.given.name}"

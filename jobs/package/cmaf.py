@@ -20,7 +20,7 @@ from .names import header_file, segment_file, track_file
 from .proven import ProvenTrack, packets_of, read_proven
 from .samples import SampleCut, Samples, cut_at, cut_on_grid
 from .text import MILLISECOND, webvtt_of
-from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, TrackKind
+from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -35,12 +35,12 @@ def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fracti
     Raises ProofFailed: a file cannot be a CMAF track, or two video tracks do not have the same segments; Unsupported:
     players know no string for a codec, or a segment is too large; StorageFailed.
     """
-    proven = {each.name: read_proven(each) for each in given if each.kind is not TrackKind.TEXT}
+    proven = {each.name: read_proven(each) for each in given if each.kind is not PlayedKind.TEXT}
     cuts = _cuts(list(proven.values()), segment_s)
     span_s = _span_s(list(proven.values()))
     tracks = tuple(
         _write_text(each, folder, span_s)
-        if each.kind is TrackKind.TEXT
+        if each.kind is PlayedKind.TEXT
         else _write_track(proven[each.name], cuts[each.name], folder, layout)
         for each in given
     )
@@ -49,13 +49,13 @@ def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fracti
 
 def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[SampleCut]]:
     """Return the segments of each track: those of pictures on the grid, those of sound at the same times."""
-    videos = [each for each in proven if each.given.kind is TrackKind.VIDEO]
+    videos = [each for each in proven if each.given.kind is PlayedKind.VIDEO]
     cuts = {each.given.name: cut_on_grid(each.samples, segment_s) for each in videos}
     starts = [_starts_s(each.samples, cuts[each.given.name]) for each in videos]
     for each, found in zip(videos, starts, strict=True):
         _check_aligned(videos[0], each, starts[0], found)
     for each in proven:
-        if each.given.kind is TrackKind.AUDIO:
+        if each.given.kind is PlayedKind.AUDIO:
             boundaries_s = starts[0][1:-1] if videos else _multiples_s(each.samples, segment_s)
             cuts[each.given.name] = cut_at(each.samples, boundaries_s)
     return cuts
@@ -88,7 +88,7 @@ def _words(time_s: Fraction) -> str:
 
 def _span_s(proven: Sequence[ProvenTrack]) -> tuple[Fraction, Fraction]:
     """Return when the pictures, or without pictures all tracks, begin and end."""
-    shown = [each for each in proven if each.given.kind is TrackKind.VIDEO] or proven
+    shown = [each for each in proven if each.given.kind is PlayedKind.VIDEO] or proven
     begins = [each.samples.time_s(0) for each in shown]
     ends = [each.samples.end * each.samples.time_base for each in shown]
     return max(Fraction(0), min(begins, default=Fraction(0))), max(ends, default=MILLISECOND)
@@ -105,7 +105,7 @@ def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fractio
 
 def _write_track(proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout) -> PackagedTrack:
     given, samples = proven.given, proven.samples
-    entry, is_video = proven.header.sample_entry, given.kind is TrackKind.VIDEO
+    entry, is_video = proven.header.sample_entry, given.kind is PlayedKind.VIDEO
     codec = codec_string(entry)
     header = cmaf_header(proven.header, end=samples.end, edit=samples.hidden + samples.delay)
     with packets_of(given) as (_, packets):
@@ -194,7 +194,7 @@ class _TrackWriter:
             head = self._head(*span)
             file.write(head)
             size_bytes += len(head)
-            if span[0] == first and self.proven.given.kind is TrackKind.VIDEO:
+            if span[0] == first and self.proven.given.kind is PlayedKind.VIDEO:
                 keyframe_bytes = size_bytes + int(samples.sizes_bytes[first])
             size_bytes += self._payloads(file, *span)
         start = max(0, int(samples.decode[first]))
@@ -210,7 +210,7 @@ class _TrackWriter:
             durations=samples.durations[first:end].tolist(),
             sizes_bytes=samples.sizes_bytes[first:end].tolist(),
             offsets=(samples.pts[first:end] - decode + samples.delay).tolist(),
-            is_video=given.kind is TrackKind.VIDEO,
+            is_video=given.kind is PlayedKind.VIDEO,
         )
         return fragment_head(self._fragments, run, rolls=bool(self.proven.header.rolls))
 

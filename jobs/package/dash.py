@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from .alternatives import sound_groups, text_groups
 from .names import has_one_file, header_file, one_line, reference, segment_template, track_file
-from .values import MICROSECONDS, Layout, Package, PackagedTrack, TrackKind
+from .values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
 
 _NAMESPACES = {"xmlns": "urn:mpeg:dash:schema:mpd:2011", "xmlns:scte214": "urn:scte:dash:scte214-extensions"}
 _PROFILES = {
@@ -47,7 +47,7 @@ def manifest(package: Package) -> str:
     sets = _video_sets(package)
     groups = (*sound_groups(package), *text_groups(package))
     defaults = {each.track.given.name for group in groups for each in group.members if each.is_default}
-    for track in (*package.of(TrackKind.AUDIO), *package.of(TrackKind.TEXT)):
+    for track in (*package.of(PlayedKind.AUDIO), *package.of(PlayedKind.TEXT)):
         sets.append((_chosen_set(track, is_default=track.given.name in defaults), (track,)))
     for number, (element, tracks) in enumerate(sets):
         element.set("id", str(number))
@@ -62,7 +62,7 @@ def manifest(package: Package) -> str:
 
 def _end_s(package: Package) -> Fraction:
     """Return when the last picture or sample ends."""
-    tracks = (*package.of(TrackKind.VIDEO), *package.of(TrackKind.AUDIO))
+    tracks = (*package.of(PlayedKind.VIDEO), *package.of(PlayedKind.AUDIO))
     return max(track.segments[0].start_ticks * track.time_base + track.duration_s for track in tracks)
 
 
@@ -70,7 +70,7 @@ def _buffer_s(package: Package) -> Fraction:
     """Return how long a player must load ahead, so that playback at each track's stated bitrate never waits."""
     return max(
         _ahead_s(track, package.peak_bps(track))
-        for track in (*package.of(TrackKind.VIDEO), *package.of(TrackKind.AUDIO))
+        for track in (*package.of(PlayedKind.VIDEO), *package.of(PlayedKind.AUDIO))
     )
 
 
@@ -85,7 +85,7 @@ def _ahead_s(track: PackagedTrack, bandwidth_bps: int) -> Fraction:
 
 def _video_sets(package: Package) -> list[_Set]:
     alike: dict[tuple[str, str], list[PackagedTrack]] = {}
-    for track in package.of(TrackKind.VIDEO):
+    for track in package.of(PlayedKind.VIDEO):
         alike.setdefault((track.codec.split(".")[0], track.video_range), []).append(track)
     ranges = {video_range for _, video_range in alike}
     # A player that cannot show a range must pass over an essential property, so there must be something else for it.
@@ -115,7 +115,7 @@ def _video_set(tracks: Sequence[PackagedTrack], range_property: str) -> ET.Eleme
 
 def _chosen_set(track: PackagedTrack, *, is_default: bool) -> ET.Element:
     """Return the set of one track of sound or text, among which a viewer chooses."""
-    is_sound = track.given.kind is TrackKind.AUDIO
+    is_sound = track.given.kind is PlayedKind.AUDIO
     attributes = {"contentType": track.given.kind.value, "mimeType": "audio/mp4" if is_sound else "text/vtt"}
     if track.given.language:
         attributes["lang"] = track.given.language
@@ -132,7 +132,7 @@ def _chosen_set(track: PackagedTrack, *, is_default: bool) -> ET.Element:
 
 
 def _representation(package: Package, track: PackagedTrack) -> ET.Element:
-    is_text = track.given.kind is TrackKind.TEXT
+    is_text = track.given.kind is PlayedKind.TEXT
     attributes = {
         "id": reference(track.given.name),
         "bandwidth": str(track.mean_bps if is_text else package.peak_bps(track)),
@@ -142,7 +142,7 @@ def _representation(package: Package, track: PackagedTrack) -> ET.Element:
     if track.supplemental_codec:
         codec, _, brands = track.supplemental_codec.partition("/")
         attributes |= {"scte214:supplementalCodecs": codec, "scte214:supplementalProfiles": brands}
-    if track.given.kind is TrackKind.VIDEO:
+    if track.given.kind is PlayedKind.VIDEO:
         attributes |= {"width": str(track.width), "height": str(track.height), "sar": "1:1"}
     if track.frame_rate is not None:
         attributes["frameRate"] = str(track.frame_rate)

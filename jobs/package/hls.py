@@ -14,7 +14,7 @@ from .names import (
     segment_file,
     track_file,
 )
-from .values import MICROSECONDS, Layout, Package, PackagedTrack, TrackKind
+from .values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
 
 #: EXT-X-MAP beside whole segments needs version 6, which players have known since 2013.
 _BEGIN = ("#EXTM3U", "#EXT-X-VERSION:6")
@@ -27,7 +27,7 @@ def master_playlist(package: Package) -> str:
     with the first variant, before it has measured anything, starts soonest.
     """
     sounds, texts = sound_groups(package), text_groups(package)
-    videos = sorted(package.of(TrackKind.VIDEO), key=package.peak_bps)
+    videos = sorted(package.of(PlayedKind.VIDEO), key=package.peak_bps)
     lines = [*_BEGIN, "#EXT-X-INDEPENDENT-SEGMENTS"]
     lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
     for groups in [(sound, *texts) for sound in sounds] or [texts]:
@@ -62,7 +62,7 @@ def _keyframes_of(track: PackagedTrack) -> PackagedTrack:
 
 
 def _segments(layout: Layout, track: PackagedTrack, *, are_parts: bool = False) -> Iterator[str]:
-    is_one_file, is_text = has_one_file(track.given, layout), track.given.kind is TrackKind.TEXT
+    is_one_file, is_text = has_one_file(track.given, layout), track.given.kind is PlayedKind.TEXT
     if not is_text:
         header = {"URI": _quoted(reference(track_file(track.given) if is_one_file else header_file(track.given)))}
         yield _tag("EXT-X-MAP", header | ({"BYTERANGE": _quoted(f"{track.header_bytes}@0")} if is_one_file else {}))

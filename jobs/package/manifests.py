@@ -3,11 +3,11 @@
 from .dash import manifest
 from .hls import keyframe_playlist, master_playlist, media_playlist
 from .names import MANIFEST, MASTER, keyframes_file, playlist_file
-from .values import Package, TrackKind
+from .values import Package, PlayedKind
 
 
 def manifests(package: Package) -> dict[str, str]:
     """Return the manifests by the names of their files, each after those that it refers to."""
     playlists = {playlist_file(track.given): media_playlist(package, track) for track in package.tracks}
-    keyframes = {keyframes_file(each.given): keyframe_playlist(package, each) for each in package.of(TrackKind.VIDEO)}
+    keyframes = {keyframes_file(each.given): keyframe_playlist(package, each) for each in package.of(PlayedKind.VIDEO)}
     return playlists | keyframes | {MASTER: master_playlist(package), MANIFEST: manifest(package)}

@@ -3,7 +3,7 @@
 import unicodedata
 from urllib.parse import quote
 
-from .values import GivenTrack, Layout, TrackKind
+from .values import GivenTrack, Layout, PlayedKind
 
 MASTER = "master.m3u8"  #: The HLS playlist of all tracks
 MANIFEST = "manifest.mpd"  #: The DASH manifest
@@ -14,7 +14,7 @@ _REFUSED_CATEGORIES = frozenset({"Cc", "Cn", "Cs", "Zl", "Zp"})
 
 def track_file(track: GivenTrack) -> str:
     """Return the name of a track's only file: of each track in ``Layout.RANGES``, of text in both layouts."""
-    return f"{track.name}.{'vtt' if track.kind is TrackKind.TEXT else 'mp4'}"
+    return f"{track.name}.{'vtt' if track.kind is PlayedKind.TEXT else 'mp4'}"
 
 
 def header_file(track: GivenTrack) -> str:
@@ -44,7 +44,7 @@ def keyframes_file(track: GivenTrack) -> str:
 
 def has_one_file(track: GivenTrack, layout: Layout) -> bool:
     """Return whether all bytes of a track are in one file."""
-    return layout is Layout.RANGES or track.kind is TrackKind.TEXT
+    return layout is Layout.RANGES or track.kind is PlayedKind.TEXT
 
 
 def track_files(track: GivenTrack, layout: Layout, segments: int) -> tuple[str, ...]:

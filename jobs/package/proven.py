@@ -17,7 +17,7 @@ from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
 from .boxes.header import ProvenHeader, proven_header
 from .samples import Samples
-from .values import GivenTrack, TrackKind
+from .values import GivenTrack, PlayedKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +67,9 @@ def read_proven(given: GivenTrack) -> ProvenTrack:
             given,
             _header(given, read, stream.id),
             samples,
-            video_range=_RANGES.get(parameters.transfer, "SDR") if given.kind is TrackKind.VIDEO else "",
-            channels=parameters.channel_layout.channels if given.kind is TrackKind.AUDIO else 0,
-            sample_rate_hz=parameters.sample_rate if given.kind is TrackKind.AUDIO else 0,
+            video_range=_RANGES.get(parameters.transfer, "SDR") if given.kind is PlayedKind.VIDEO else "",
+            channels=parameters.channel_layout.channels if given.kind is PlayedKind.AUDIO else 0,
+            sample_rate_hz=parameters.sample_rate if given.kind is PlayedKind.AUDIO else 0,
         )
 
 
@@ -87,7 +87,7 @@ def _samples(
     for packet in packets:
         if packet.pts is None:
             raise ProofFailed(f"a packet of {given.name} in {given.path} has no time", _ADVICE)
-        if packet.is_discard and given.kind is TrackKind.VIDEO:
+        if packet.is_discard and given.kind is PlayedKind.VIDEO:
             raise ProofFailed(f"{given.path} hides a picture of {given.name} at tick {packet.pts}", _ADVICE)
         rows.extend((packet.pts, packet.size, packet.is_keyframe))
         last = packet
@@ -96,7 +96,7 @@ def _samples(
     pts, sizes_bytes, is_key = np.frombuffer(rows, dtype=np.int64).reshape(-1, 3).T
     time_base = Fraction(stream.time_base or 1)
     end = int(pts[-1]) + (last.duration or 0)
-    if given.kind is TrackKind.VIDEO:
+    if given.kind is PlayedKind.VIDEO:
         # An edit list ends where the last picture does; a fragmented file has only the sum of its samples' durations.
         end = (stream.start_time or 0) + (stream.duration or 0)
         if stated is not None and stated.tick_s <= time_base:
@@ -111,11 +111,11 @@ def _check(given: GivenTrack, samples: Samples) -> None:
     if (samples.durations <= 0).any():
         at = int(samples.decode[int(np.argmin(samples.durations))])
         raise ProofFailed(f"two samples of {given.name} are shown at tick {at}, or the last one has no end", _ADVICE)
-    if given.kind is not TrackKind.VIDEO and (samples.pts != samples.decode).any():
+    if given.kind is not PlayedKind.VIDEO and (samples.pts != samples.decode).any():
         raise ProofFailed(f"samples of {given.name} are not in the order of their times", _ADVICE)
-    if given.kind is TrackKind.VIDEO and samples.hidden:
+    if given.kind is PlayedKind.VIDEO and samples.hidden:
         raise ProofFailed(f"{given.name} shows pictures before time 0", _ADVICE)
-    if given.kind is TrackKind.VIDEO:
+    if given.kind is PlayedKind.VIDEO:
         _check_keyframes(given, samples)
 
 

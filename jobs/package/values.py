@@ -10,8 +10,8 @@ from pathlib import Path
 MICROSECONDS = 1_000_000  #: Of a second
 
 
-class TrackKind(StrEnum):
-    """The kind of a track."""
+class PlayedKind(StrEnum):
+    """What a player does with a track."""
 
     VIDEO = "video"
     AUDIO = "audio"
@@ -32,7 +32,7 @@ class GivenTrack:
     name: str  #: Unique in the package; the tracks' files are named after it
     path: Path  #: The proven file (mp4)
     stream: int  #: The track's number in that file
-    kind: TrackKind
+    kind: PlayedKind
     language: str | None = None  #: BCP 47; None if unknown
     title: str = ""
     is_default: bool = False
@@ -123,14 +123,16 @@ class Package:
     layout: Layout
     segment_s: Fraction  #: The time between segments: each begins with the first keyframe at or after a multiple
 
-    def of(self, kind: TrackKind) -> tuple[PackagedTrack, ...]:
+    def of(self, kind: PlayedKind) -> tuple[PackagedTrack, ...]:
         """Return the tracks of one kind, in their order."""
         return tuple(track for track in self.tracks if track.given.kind is kind)
 
     def target_s(self, track: PackagedTrack) -> int:
         """Return the target duration of a track's HLS playlist, the same for all video and sound of the package."""
         alike = (
-            (track,) if track.given.kind is TrackKind.TEXT else (*self.of(TrackKind.VIDEO), *self.of(TrackKind.AUDIO))
+            (track,)
+            if track.given.kind is PlayedKind.TEXT
+            else (*self.of(PlayedKind.VIDEO), *self.of(PlayedKind.AUDIO))
         )
         return max(each.longest_s for each in alike)
 

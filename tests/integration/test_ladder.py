@@ -17,7 +17,7 @@ from codecfleet.actors.media.stores import open_store
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.errors import Cancelled, CodecfleetError, EncoderFailed, OutputExists, SegmentFailed, Unsupported
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
-from codecfleet.jobs.package.values import Layout, TrackKind
+from codecfleet.jobs.package.values import Layout, PlayedKind
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
@@ -110,7 +110,7 @@ def test_each_rendition_is_a_transcode_of_its_own(film: Path, tmp_path: Path) ->
     spec = ladder_spec(film, tmp_path)
     counted: list[int] = []
     report = ladder(spec, progress=counted.append)
-    names = [track.given.name for track in report.package.of(TrackKind.VIDEO)]
+    names = [track.given.name for track in report.package.of(PlayedKind.VIDEO)]
     assert names == list(RUNGS)
     segments = len(report.renditions[0][1].segments)
     assert (report.decoded, report.encoded) == (segments, segments * len(RUNGS))

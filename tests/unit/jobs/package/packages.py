@@ -12,14 +12,14 @@ from codecfleet.jobs.package.values import (
     Package,
     PackagedSegment,
     PackagedTrack,
-    TrackKind,
+    PlayedKind,
 )
 
 VIDEO_CODECS = ("avc1.640028", "hvc1.2.4.L123.B0", "av01.0.08M.08")
 SOUND_CODECS = ("mp4a.40.2", "ac-3", "opus")
 
 
-def given_track(name: str, kind: TrackKind = TrackKind.VIDEO, **values: object) -> GivenTrack:
+def given_track(name: str, kind: PlayedKind = PlayedKind.VIDEO, **values: object) -> GivenTrack:
     """Return a track of a proven file."""
     return GivenTrack(name=name, path=Path(f"{name}.mp4"), stream=0, kind=kind, **values)  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def video_track(name: str, *, sizes_bytes: list[int], frames: list[int], **value
 def sound_track(name: str, codec: str = "mp4a.40.2", channels: int = 2, **given: object) -> PackagedTrack:
     """Return a sound track of two segments."""
     return PackagedTrack(
-        given=given_track(name, TrackKind.AUDIO, **given),
+        given=given_track(name, PlayedKind.AUDIO, **given),
         codec=codec,
         time_base=Fraction(1, 48000),
         segments=laid_out([96256, 95232], [32000, 32000], first_byte=900),
@@ -71,7 +71,7 @@ def sound_track(name: str, codec: str = "mp4a.40.2", channels: int = 2, **given:
 def text_track(name: str, **given: object) -> PackagedTrack:
     """Return a text track, which is one segment."""
     return PackagedTrack(
-        given=given_track(name, TrackKind.TEXT, **given),
+        given=given_track(name, PlayedKind.TEXT, **given),
         codec="wvtt",
         time_base=Fraction(1, 1000),
         segments=laid_out([4000], [500]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from codecfleet.jobs.package.dash import manifest
-from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, TrackKind
+from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, PlayedKind
 
 from .packages import a_ladder, packages, sound_track, text_track, video_track
 
@@ -55,7 +55,7 @@ def test_one_ladder_of_ranges() -> None:
     assert root.attrib["profiles"] == "urn:mpeg:dash:profile:isoff-on-demand:2011"
     assert root.attrib["type"] == "static"
     assert root.attrib["mediaPresentationDuration"] == "PT4.004S"
-    large, small = (one for _, one, track in _with_tracks(package) if track.given.kind is TrackKind.VIDEO)
+    large, small = (one for _, one, track in _with_tracks(package) if track.given.kind is PlayedKind.VIDEO)
     assert large.attrib == {
         "id": "1080p",
         "bandwidth": "1998002",
@@ -89,7 +89,7 @@ def test_one_ladder_of_files() -> None:
 def test_times_and_ranges_are_those_of_the_tracks(package: Package) -> None:
     """A timeline has each segment with its exact ticks, and ranges end where the segments begin."""
     for adaptation, one, track in _with_tracks(package):
-        if track.given.kind is TrackKind.TEXT:
+        if track.given.kind is PlayedKind.TEXT:
             assert one.findtext(f"{_MPD}BaseURL") == f"{track.given.name}.vtt".replace("#", "%23")
             continue
         (description,) = (each for each in one if each.tag != f"{_MPD}BaseURL")
@@ -117,7 +117,7 @@ def test_a_player_at_the_stated_bandwidth_never_waits(package: Package) -> None:
     root = _root(package)
     buffer_s = _seconds(root.attrib["minBufferTime"])
     for _, one, track in _with_tracks(package):
-        if track.given.kind is TrackKind.TEXT:
+        if track.given.kind is PlayedKind.TEXT:
             continue
         bandwidth_bps = int(one.attrib["bandwidth"])
         for first in range(len(track.segments)):
@@ -127,7 +127,7 @@ def test_a_player_at_the_stated_bandwidth_never_waits(package: Package) -> None:
                 # Segments' times are stated to a microsecond.
                 assert loaded_bits <= bandwidth_bps * (buffer_s + played_s + 2 * _MICROSECOND)
                 played_s += segment.duration_ticks * track.time_base
-    ends = [track.duration_s for track in package.tracks if track.given.kind is not TrackKind.TEXT]
+    ends = [track.duration_s for track in package.tracks if track.given.kind is not PlayedKind.TEXT]
     assert abs(_seconds(root.attrib["mediaPresentationDuration"]) - max(ends)) <= _MICROSECOND
 
 
@@ -135,10 +135,10 @@ def test_a_player_at_the_stated_bandwidth_never_waits(package: Package) -> None:
 def test_sets_hold_what_a_player_switches_between(package: Package) -> None:
     """Video of one codec and range is one set; each sound and each text is its own, with language, title and role."""
     keys: dict[str, set[tuple[str, str]]] = {}
-    has_sdr = any(track.video_range == "SDR" for track in package.of(TrackKind.VIDEO))
+    has_sdr = any(track.video_range == "SDR" for track in package.of(PlayedKind.VIDEO))
     for adaptation, one, track in _with_tracks(package):
         key = track.given.name
-        if track.given.kind is TrackKind.VIDEO:
+        if track.given.kind is PlayedKind.VIDEO:
             key = track.codec.split(".")[0] + track.video_range
             transfer = {"SDR": [], "PQ": ["16"], "HLG": ["18"]}[track.video_range]
             assert _values(adaptation, "EssentialProperty") == (transfer if has_sdr else [])
@@ -152,7 +152,7 @@ def test_sets_hold_what_a_player_switches_between(package: Package) -> None:
             assert adaptation.get("lang") == track.given.language
         keys.setdefault(adaptation.attrib["id"], set()).add((track.given.kind.value, key))
         assert adaptation.attrib["contentType"] == track.given.kind.value
-        assert one.get("codecs") == (None if track.given.kind is TrackKind.TEXT else track.codec)
+        assert one.get("codecs") == (None if track.given.kind is PlayedKind.TEXT else track.codec)
     assert all(len(each) == 1 for each in keys.values())
     assert len({next(iter(each)) for each in keys.values()}) == len(keys)
 

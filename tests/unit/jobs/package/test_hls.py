@@ -8,7 +8,7 @@ from hypothesis import given
 
 from codecfleet.jobs.package.hls import keyframe_playlist, master_playlist, media_playlist
 from codecfleet.jobs.package.manifests import manifests
-from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, TrackKind
+from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, PlayedKind
 
 from .packages import a_ladder, packages, sound_track, text_track, video_track
 from .playlists import ReadPlaylist, ReadSegment, attributes, file_of, read_master, read_playlist, unquoted
@@ -110,7 +110,7 @@ def test_durations_do_not_drift(package: Package) -> None:
         assert playlist.tags["EXT-X-PLAYLIST-TYPE"] == "VOD"
         assert playlist.tags.keys() >= {"EXT-X-INDEPENDENT-SEGMENTS", "EXT-X-ENDLIST"}
         assert int(playlist.tags["EXT-X-VERSION"]) >= (3 if playlist.map is None else 6)
-        if track.given.kind is not TrackKind.TEXT:
+        if track.given.kind is not PlayedKind.TEXT:
             targets.add(target_s)
     assert len(targets) == 1
 
@@ -118,7 +118,7 @@ def test_durations_do_not_drift(package: Package) -> None:
 @given(packages())
 def test_byte_ranges_adjoin(package: Package) -> None:
     """The header, the index and the segments cover a file without gaps; a keyframe begins its segment."""
-    for track in package.of(TrackKind.VIDEO):
+    for track in package.of(PlayedKind.VIDEO):
         playlist = read_playlist(media_playlist(package, track))
         keys = read_playlist(keyframe_playlist(package, track))
         assert "EXT-X-I-FRAMES-ONLY" in keys.tags
@@ -172,7 +172,7 @@ def test_bandwidth_is_the_peak_by_its_definition(package: Package) -> None:
 def test_variants_rise_and_state_their_codecs(package: Package) -> None:
     """Each video track is a variant of each sound group, by rising bandwidth, with all codecs that it may play."""
     master = read_master(master_playlist(package))
-    videos = package.of(TrackKind.VIDEO)
+    videos = package.of(PlayedKind.VIDEO)
     sounds = list(dict.fromkeys(each["GROUP-ID"] for each in master.media if each["TYPE"] == "AUDIO"))
     by_sound = [(sound, list(each)) for sound, each in groupby(master.variants, key=lambda each: each[0].get("AUDIO"))]
     assert [sound for sound, _ in by_sound] == (sounds or [None])
@@ -220,7 +220,7 @@ def test_groups_are_as_hls_wants_them(package: Package) -> None:
         of_name.setdefault((each["TYPE"], each["NAME"]), set()).add(shown)
     assert all(len(shown) == 1 for shown in of_name.values())
     uris = {file_of(unquoted(each["URI"])) for each in master.media}
-    others = [track for track in package.tracks if track.given.kind is not TrackKind.VIDEO]
+    others = [track for track in package.tracks if track.given.kind is not PlayedKind.VIDEO]
     assert uris == {f"{track.given.name}.m3u8" for track in others}
 
 
