@@ -20,7 +20,7 @@ from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
 from ..package.check import check_package
 from ..package.cmaf import write_tracks
-from ..package.manifests import manifests
+from ..package.manifests.manifests import manifests
 from ..package.values import Package
 from ..plan.placing import demand_of
 from ..plan.plan import Plan, plan_of

@@ -7,8 +7,7 @@ from pathlib import Path
 from ...actors.media.location import is_local
 from ...actors.media.stores import open_store
 from ...errors import StorageFailed
-from ..join.folder import check_folder, publish_folder
-from ..join.publish import check_output, publish
+from ..join.publish import check_folder, check_output, publish, publish_folder
 from ..package.names import MANIFEST, MASTER
 from .report import INDEX
 

@@ -10,7 +10,7 @@ from ..package.values import Layout
 from ..request.carried import Carried
 from ..request.options import Option
 from ..request.parts import PATH, RULES, VIDEO, JobRequest, Keyframes, Part, Source, SourceRange, Strict
-from ..request.picture import Conversion, Framing
+from ..request.picture import ConversionOptions, FramingOptions
 from ..request.running import Reaching, Restarting, RunOptions, Segmenting, WaitOptions
 from ..request.spec import TranscodeSpec
 
@@ -62,8 +62,8 @@ class LadderSpec(
     Segmenting,
     Carried,
     SourceRange,
-    Conversion,
-    Framing,
+    ConversionOptions,
+    FramingOptions,
     Keyframes,
     _Which,
 ):

@@ -16,7 +16,7 @@ def _degrees(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-class Framing(Part):
+class FramingOptions(Part):
     """Which part of a picture is shown, and how it is turned. ``crop`` is (width, height, x, y)."""
 
     crop: Annotated[
@@ -40,7 +40,7 @@ class Framing(Part):
     ] = None
 
 
-class _Steps(Framing):
+class _Steps(FramingOptions):
     """The steps, in the order in which they apply (docs/filters.md). ``pad`` is a size or the display shape."""
 
     pad: Annotated[
@@ -102,7 +102,7 @@ class _Burn(Part):
         return self
 
 
-class Conversion(Part):
+class ConversionOptions(Part):
     """How the pictures are converted, whatever their size."""
 
     tonemap: Annotated[
@@ -134,7 +134,7 @@ class Conversion(Part):
     ] = None
 
 
-class Picture(Conversion, _Burn, _Overlay, _Steps):
+class Picture(ConversionOptions, _Burn, _Overlay, _Steps):
     """How pictures are processed. ``scale`` is (width, height); a width of None keeps the display shape."""
 
     scale: Annotated[

@@ -20,8 +20,7 @@ from ..board.fan_out import fan_out
 from ..board.loop import finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
-from ..join.folder import check_folder, publish_folder
-from ..join.publish import work_folder
+from ..join.publish import check_folder, publish_folder, work_folder
 from ..join.spool import Spool
 from ..plan.placing import check_device
 from ..source.source import SourceStamp

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 
-from codecfleet.jobs.package.dash import manifest
+from codecfleet.jobs.package.manifests.dash import manifest
 from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, PlayedKind
 
 from .packages import a_ladder, packages, sound_track, text_track, video_track

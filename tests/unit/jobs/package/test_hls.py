@@ -6,8 +6,8 @@ from itertools import groupby, pairwise
 import pytest
 from hypothesis import given
 
-from codecfleet.jobs.package.hls import keyframe_playlist, master_playlist, media_playlist
-from codecfleet.jobs.package.manifests import manifests
+from codecfleet.jobs.package.manifests.hls import keyframe_playlist, master_playlist, media_playlist
+from codecfleet.jobs.package.manifests.manifests import manifests
 from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, PlayedKind
 
 from .packages import a_ladder, packages, sound_track, text_track, video_track

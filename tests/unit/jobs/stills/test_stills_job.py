@@ -22,7 +22,7 @@ from codecfleet.actors.segment.steps import UPRIGHT
 from codecfleet.actors.stills.look import StillLook
 from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
-from codecfleet.jobs.join.folder import check_folder
+from codecfleet.jobs.join.publish import check_folder
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.stills.job import make_stills
 from codecfleet.jobs.stills.plan import settled_colour

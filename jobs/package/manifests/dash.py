@@ -6,9 +6,9 @@ from itertools import groupby
 from math import ceil
 from xml.etree import ElementTree as ET
 
+from ..names import has_one_file, header_file, one_line, reference, segment_template, track_file
+from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
 from .alternatives import sound_groups, text_groups
-from .names import has_one_file, header_file, one_line, reference, segment_template, track_file
-from .values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
 
 _NAMESPACES = {"xmlns": "urn:mpeg:dash:schema:mpd:2011", "xmlns:scte214": "urn:scte:dash:scte214-extensions"}
 _PROFILES = {

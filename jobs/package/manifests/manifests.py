@@ -1,9 +1,9 @@
 """All manifests of a package. They are written last, so that no player finds one before the tracks."""
 
+from ..names import MANIFEST, MASTER, keyframes_file, playlist_file
+from ..values import Package, PlayedKind
 from .dash import manifest
 from .hls import keyframe_playlist, master_playlist, media_playlist
-from .names import MANIFEST, MASTER, keyframes_file, playlist_file
-from .values import Package, PlayedKind
 
 
 def manifests(package: Package) -> dict[str, str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, count
 
-from .names import one_line
-from .values import Package, PackagedTrack, PlayedKind
+from ..names import one_line
+from ..values import Package, PackagedTrack, PlayedKind
 
 #: What a viewer takes for the same choice in other encodings: language, title, forced or not, and the how-manyth.
 _Choice = tuple[str | None, str, bool, int]

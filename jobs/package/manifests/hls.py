@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
-from .names import (
+from ..names import (
     has_one_file,
     header_file,
     keyframes_file,
@@ -14,7 +13,8 @@ from .names import (
     segment_file,
     track_file,
 )
-from .values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
+from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
+from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 
 #: EXT-X-MAP beside whole segments needs version 6, which players have known since 2013.
 _BEGIN = ("#EXTM3U", "#EXT-X-VERSION:6")

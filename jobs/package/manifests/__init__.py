@@ -1,0 +1,1 @@
+"""Writes the manifests of a package: HLS playlists and a DASH manifest."""
