@@ -22,6 +22,8 @@ from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.probes.node import SilentNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.status import Status
+from codecfleet.jobs.ladder.spec import LadderSpec
+from codecfleet.jobs.package.values import Layout
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.stills.spec import StillsSpec
 from codecfleet.testing.fleet.simulated_report import simulated_report
@@ -37,6 +39,10 @@ EVERY_STILLS_OPTION = (
     "stills film.mkv thumbs --scene --scene-threshold 7 --scene-seconds 1.5 --scale 180p --format webp --quality 70 "
     "--sheet 10x8 --start 1:30 --end 1:40.5 --video-track 1 --workers 3 --device cpu --priority 5 --overwrite "
     "--address head:6379"
+)
+LADDER_LINE = (
+    "ladder film.mkv sizes --preset own.toml --packaged-seconds 4 --layout files --keyframe-interval 2 --start 1:30 "
+    "--audio copy --deinterlace auto --crop auto --workers 3 --strict --restart --overwrite --address head:6379"
 )
 LISTED = ListedNode(
     node="ab",
@@ -56,7 +62,7 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "prepare_node": KeptNode,
 }
 ANSWERED = (
-    *("probe", "plan", "verify", "stills", "infer", "work", "queue_jobs", "ray_jobs", "keep_events", "order"),
+    *("probe", "plan", "verify", "ladder", "stills", "infer", "work", "queue_jobs", "ray_jobs", "keep_events", "order"),
     *("up", "down", "start_node", "stop_nodes", "node_env"),
 )
 
@@ -113,6 +119,30 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
                     end_s=Fraction(120),
                     report_path="r.json",
                 ),
+            ),
+        ),
+        ("ladder film.mkv sizes", ("ladder", LadderSpec(source="film.mkv", output="sizes"), None)),
+        (
+            LADDER_LINE,
+            (
+                "ladder",
+                LadderSpec(
+                    source="film.mkv",
+                    output="sizes",
+                    preset="own.toml",
+                    packaged_s=Fraction(4),
+                    layout=Layout.FILES,
+                    keyframe_interval_s=Fraction(2),
+                    start_s=Fraction(90),
+                    audio="copy",
+                    deinterlace="auto",
+                    crop="auto",
+                    workers=3,
+                    strict=True,
+                    restart=True,
+                    overwrite=True,
+                ),
+                "head:6379",
             ),
         ),
         ("stills film.mkv thumbs --every 10s", ("stills", STILLS, None)),
@@ -242,7 +272,18 @@ def test_the_environments_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "line",
     [
-        *("probe a", "plan a", "verify a b", "stills a b --count 2", "jobs list", "up", "down", "doctor", "status"),
+        *(
+            "probe a",
+            "plan a",
+            "verify a b",
+            "ladder a b",
+            "stills a b --count 2",
+            "jobs list",
+            "up",
+            "down",
+            "doctor",
+            "status",
+        ),
         *("devices --vgpu", "drain a", "node stop", "node list --address h:1", "nodes --address h:1"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet import BatchSpec, Fleet, Queue, StillsSpec, TranscodeSpec, UsageError
+from codecfleet import BatchSpec, Fleet, LadderSpec, Queue, StillsSpec, TranscodeSpec, UsageError
 from codecfleet.cli.app import parse
 from codecfleet.cli.question import Question
 from codecfleet.cli.services import Services
@@ -95,6 +95,7 @@ SPECS: list[JobRequest] = [
     TranscodeSpec(source="s3://films/a.mkv", output="-", **SECOND),
     TranscodeSpec(source="a.mkv", output="b.mkv").resolved(),
     BatchSpec(inputs=("films", "-", "--mirror"), output="small", **FIRST, **BATCH),
+    LadderSpec(source="a.mkv", output="b", preset="own.toml", packaged_s="4", layout="files", audio="opus", fps=25),
     StillsSpec(**STILLS, every_s="1/3"),
     StillsSpec(source="a.mkv", output="b", scene=True, scene_threshold=20, scene_shortest_s=1, scale="180p"),
     StillsSpec(source="a.mkv", output="b", count=9),
@@ -109,7 +110,7 @@ def spec_of(arguments: tuple[str, ...]) -> JobRequest:
         assert isinstance(found, JobRequest)
         return found
     asked: list[JobRequest] = []
-    request.ask(Services(stills=lambda spec, *_: asked.append(spec)), lambda _: None)
+    request.ask(Services(**dict.fromkeys(("ladder", "stills"), lambda spec, *_: asked.append(spec))), lambda _: None)
     return asked[0]
 
 

@@ -28,6 +28,7 @@ def files_of(line: str) -> FileUse | None:
         ("probe in.mkv", ("in.mkv",)),
         ("plan in.mkv", ("in.mkv",)),
         ("verify in.mkv out.mp4", ("in.mkv", "out.mp4")),
+        ("ladder in.mkv sizes", ("in.mkv",)),
         ("stills in.mkv shots --count 3", ("in.mkv",)),
     ],
 )
@@ -35,7 +36,7 @@ def test_commands_on_single_films_name_their_files(line: str, reads: tuple[str, 
     """A confined command gets only the files that are known before it runs."""
     files = files_of(line)
     assert files is not None
-    assert (files.reads, files.needs_temporary) == (reads, line.startswith("stills"))
+    assert (files.reads, files.needs_temporary) == (reads, line.startswith(("ladder", "stills")))
 
 
 def test_verify_reads_what_a_report_names(tmp_path: Path) -> None:
