@@ -39,7 +39,7 @@ export function seekFaults(rendition, targets, seen, reference) {
     if (!got) return [`no seek to ${segment}, after the fault before it`];
     if (got.shown === undefined) return [`no picture after a seek to ${segment} (loaded: ${rangesOf(got.loaded)})`];
     if (!near(got.shown, first))
-      return [`a seek to ${segment}, shows the picture of ${at(got.shown)}, not that of ${at(first)}`];
+      return [`a seek to ${segment}, shows the picture of ${at(got.shown)}; the segment begins with that of ${at(first)}`];
     if (got.width !== rendition.width || got.height !== rendition.height)
       return [`a seek to ${segment}, shows ${got.width}x${got.height} pixels`];
     return reference ? pictureFaults(`a seek to ${segment}`, got.thumb, reference, index) : [];
