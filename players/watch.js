@@ -93,7 +93,9 @@ export class Watch {
   async playSwitching(indices, sizes) {
     const seen = [];
     const all = this.player.renditions();
-    const isSeen = (index) => this.last?.width === sizes[index].width && this.last?.height === sizes[index].height;
+    // To a pixel: pixels that are not square are rounded in one way or the other.
+    const isSeen = (index) =>
+      Math.abs(this.last?.width - sizes[index].width) <= 2 && Math.abs(this.last?.height - sizes[index].height) <= 2;
     const played = await this.play(() => {
       if (seen.length === indices.length || !isSeen(indices[seen.length])) return;
       seen.push(indices[seen.length]);
