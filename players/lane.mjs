@@ -12,6 +12,7 @@ import {
   trackFaults,
   unknownFaults,
 } from './judge.mjs';
+import { languageOf } from './package.mjs';
 
 const INSIDE = 0.001; // seconds after a picture's time: still the same picture, however times are rounded
 
@@ -135,7 +136,8 @@ async function playTracks(lane, pack) {
     await lane.close();
     return result;
   };
-  const [sound, subtitles] = await chosen('tracks');
+  const listed = await chosen('tracks');
+  const [sound, subtitles] = listed.map((langs) => langs.map((lang) => languageOf({ lang })));
   judge('sound', trackFaults(pack.sound, [...new Set(sound)]));
   judge(
     'subtitles',

@@ -26,14 +26,19 @@ export async function readPackage(folder) {
   return {
     renditions: renditions.sort(byQuality),
     sound: languages(sound),
-    subtitles: subtitles.map((each) => ({ lang: each.LANGUAGE ?? 'und', cues: each.cues })),
+    subtitles: subtitles.map((each) => ({ lang: languageOf(each), cues: each.cues })),
     end: Math.max(...ends, ...renditions.map((each) => each.end)),
   };
 }
 
+/** The shortest code of a language, as players list it: "en" for "eng". */
+export function languageOf(track) {
+  return Intl.getCanonicalLocales(track.LANGUAGE || track.lang || 'und')[0];
+}
+
 /** The different languages of tracks, in order; one that is not known counts as "und". */
 function languages(tracks) {
-  return [...new Set(tracks.map((each) => each.LANGUAGE ?? 'und'))].sort();
+  return [...new Set(tracks.map((each) => languageOf(each)))].sort();
 }
 
 async function readRendition(folder, uri, listed) {

@@ -72,7 +72,7 @@ class Show {
     if (!done) return;
     const { seeks, ...facts } = done;
     this.reference ??= seeks;
-    const text = `${facts.switches} switches, ${facts.sound.length} sound, ${facts.subtitles.length} subtitles`;
+    const text = `${facts.switches} switches; tracks: ${facts.sound.length} of sound, ${facts.subtitles.length} of subtitles`;
     console.log(`  ${text} (longest stop ${facts.stall_s.toFixed(2)} s)`);
     await this.say('line', name, text, false);
     this.result.players.push({ player: name, version, manifest, ...facts });
@@ -136,7 +136,7 @@ async function main() {
   );
   const launched = await chromium.launch({ executablePath: browser, args: FLAGS, headless: true });
   try {
-    const page = await launched.newPage({ viewport: { width: 1280, height: 720 } });
+    const page = await launched.newPage({ viewport: { width: 1100, height: 400 } });
     page.on('pageerror', (error) => console.error(`page: ${error.message}`));
     const root = `http://127.0.0.1:${server.address().port}`;
     await page.goto(`${root}/players/page.html`);
@@ -158,7 +158,7 @@ async function main() {
 }
 
 main().catch((error) => {
-  const isOurs = !(error instanceof Fault || error.code === 'ENOENT');
-  console.error(isOurs ? error : `FAULT ${error.message}`);
+  const said = error.code === 'ENOENT' ? `there is no ${error.path}` : error.message;
+  console.error(error instanceof Fault || error.code === 'ENOENT' ? `FAULT ${said}` : error);
   process.exitCode = 1;
 });

@@ -4,6 +4,7 @@ import { PLAYERS } from './players.js';
 
 const STEP_LIMIT_S = 15; // for one seek, or a track's first sound or subtitle
 const AT_END_S = 0.05;
+const INSIDE = 0.002; // seconds within which the picture stays the same
 const THUMB = [64, 36]; // pixels: enough to tell one picture of a film from another
 
 /** A film in one player. Each picture that the browser presents is in `frames`, by its time in microseconds. */
@@ -37,10 +38,12 @@ export class Watch {
 
   /** Seek, and return the time of the picture that is shown then and the picture itself, small and grey. */
   async seek(time, expected) {
-    this.last = null;
-    this.asked += 1;
-    this.video.currentTime = time;
+    this.#seekTo(time);
     const isShown = () => !this.video.seeking && this.last && (expected === undefined || near(this.last.mediaTime, expected));
+    await until(() => !this.video.seeking, STEP_LIMIT_S, this);
+    await until(isShown, 1, this);
+    // Chromium sometimes ends a seek without a word of the picture that it shows: another seek into the picture tells.
+    if (!this.video.seeking && !this.last) this.#seekTo(time + INSIDE);
     await until(isShown, STEP_LIMIT_S, this);
     return {
       time,
@@ -90,7 +93,9 @@ export class Watch {
   async playSwitching(indices, sizes) {
     const seen = [];
     const all = this.player.renditions();
-    const isSeen = (index) => this.last?.width === sizes[index].width && this.last?.height === sizes[index].height;
+    // To a pixel: pixels that are not square are rounded in one way or the other.
+    const isSeen = (index) =>
+      Math.abs(this.last?.width - sizes[index].width) <= 2 && Math.abs(this.last?.height - sizes[index].height) <= 2;
     const played = await this.play(() => {
       if (seen.length === indices.length || !isSeen(indices[seen.length])) return;
       seen.push(indices[seen.length]);
@@ -133,6 +138,12 @@ export class Watch {
   #cues() {
     const tracks = [...this.video.textTracks].filter((each) => each.mode !== 'disabled');
     return new Set(tracks.flatMap((each) => [...(each.cues ?? [])].map((cue) => cue.startTime)));
+  }
+
+  #seekTo(time) {
+    this.last = null;
+    this.asked += 1;
+    this.video.currentTime = time;
   }
 
   #seeking() {
