@@ -6,6 +6,7 @@ from typing import Final
 
 from av.stream import Disposition
 
+from ...actors.media.headers import bcp_47
 from ..package.values import GivenTrack, PlayedKind
 from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_value
 
@@ -35,7 +36,7 @@ def _sides(path: Path, file: SourceDescription) -> Iterator[GivenTrack]:
                 path=path,
                 stream=track.index,
                 kind=kind,
-                language=track.language_tag or track.language,
+                language=track.language_tag or (None if track.language is None else bcp_47(track.language)),
                 title=tag_value(track.tags, "title") or "",
                 is_default=bool(track.disposition & Disposition.default.value),
                 is_forced=bool(track.disposition & Disposition.forced.value),

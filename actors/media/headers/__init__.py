@@ -1,7 +1,15 @@
 """Container headers: fields that FFmpeg does not read, changes that its muxers do not write, and file fragments."""
 
 from .fragments import FILLER_BYTES, FilePart, Fragments, SplicedFile
-from .language_tags import LanguageForm, StatedLanguage, iso_639_2, language_changes, make_room, read_language_tags
+from .language_tags import (
+    LanguageForm,
+    StatedLanguage,
+    bcp_47,
+    iso_639_2,
+    language_changes,
+    make_room,
+    read_language_tags,
+)
 from .movie import TrackEnd, film_durations, has_several_descriptions, media_duration, track_end, track_number
 from .watch import FragmentWatch, HeaderWatch
 
@@ -15,6 +23,7 @@ __all__ = [
     "SplicedFile",
     "StatedLanguage",
     "TrackEnd",
+    "bcp_47",
     "film_durations",
     "has_several_descriptions",
     "iso_639_2",

@@ -62,6 +62,12 @@ _PAIRS: Final = (
 )
 """The bibliographic codes of ISO 639-2, keyed by the codes of ISO 639-1."""
 _CODES: Final = dict(pair.split(":") for pair in _PAIRS.split())
+_TERMINOLOGY: Final = (
+    "bo:bod cs:ces cy:cym de:deu el:ell eu:eus fa:fas fr:fra hy:hye is:isl ka:kat mi:mri mk:mkd ms:msa my:mya nl:nld "
+    "ro:ron sk:slk sq:sqi zh:zho"
+)
+"""The terminology codes of ISO 639-2 that differ from the bibliographic codes."""
+_SHORT_CODES: Final = {code: short for short, code in (pair.split(":") for pair in f"{_PAIRS} {_TERMINOLOGY}".split())}
 _LETTERS: Final = 3
 
 
@@ -203,3 +209,8 @@ def iso_639_2(tag: str) -> str | None:
     """Return the ISO 639-2 code of the language in a BCP 47 tag (the first part); None if there is no such code."""
     language = tag.partition("-")[0].lower()
     return language if len(language) == _LETTERS else _CODES.get(language)
+
+
+def bcp_47(code: str) -> str:
+    """Return the BCP 47 tag for a code of ISO 639-2. A tag has the shortest code of its language (RFC 5646, 2.2.1)."""
+    return _SHORT_CODES.get(code, code)
