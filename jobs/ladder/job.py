@@ -29,6 +29,8 @@ from ..report.channel import EventChannel
 from ..report.events import Progress
 from ..report.report import Report
 from ..run.job_run import JobRun
+from ..stills.job import make_stills
+from ..stills.spec import StillsSpec
 from .publish import check_place, publish_package
 from .report import INDEX, LadderReport, LeftOut
 from .rungs import check_grid, choose, read_rungs, rendition_spec
@@ -37,6 +39,8 @@ from .together import DecodeOnce, demand_of_all
 from .tracks import given_tracks
 
 PACKAGE: Final = "package"  #: The folder's name while the job runs
+THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
+THUMBNAIL_GRID: Final = (10, 10)  #: Columns and rows of a sheet
 
 
 async def make_ladder(
@@ -58,6 +62,8 @@ async def make_ladder(
         run = _LadderRun(ladder, pool, start, progress)
         reports = await run.renditions()
         package, folder = await shielded(lambda: _package(ladder, spool.folder / PACKAGE))
+        if spec.thumbnails_s is not None:
+            await make_stills(thumbnails_spec(ladder, folder), pool)
         report = run.report(reports, package, folder, time.monotonic() - began_s)
         await shielded(lambda: _write(folder / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)
@@ -107,6 +113,20 @@ def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
         with _naming(rung.name):
             plans[rung.name] = plan_of(each, reads)
     return Ladder(spec=spec, reads=reads, plans=plans, left_out=left_out)
+
+
+def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
+    """Return the request for thumbnails, which are taken from the smallest rendition."""
+    smallest = min(ladder.plans.values(), key=lambda plan: plan.encoder.format.width * plan.encoder.format.height)
+    return StillsSpec(
+        source=smallest.spec.output,
+        output=folder / THUMBNAILS,
+        every_s=ladder.spec.thumbnails_s,
+        sheet=THUMBNAIL_GRID,
+        workers=ladder.spec.workers,
+        device="cpu",
+        ship=True,  # other machines do not see the work folder
+    )
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from .spec import PRESET_SUFFIX, LadderSpec
 
 _PRESETS: Final = files(f"{__name__.split('.')[0]}.configs").joinpath("ladders")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_TAKEN: Final = re.compile(r"(master|thumbnails|sound-\d+|text-\d+|.*-keyframes)", re.IGNORECASE)
+"""Names that would make two files of a package the same."""
 _TABLE: Final = "rendition"
 _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
@@ -78,6 +80,8 @@ def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = f"{file.place(_TABLE)}: a rendition has no name, or one that is not letters, digits, - and _: {name}"
         raise UsageError(message, 'Write name = "720p".')
+    if _TAKEN.fullmatch(name):
+        raise UsageError(f"{file.path}: a rendition cannot be named {name}", "The package has such a file already.")
     own = fields_of(file, {key: value for key, value in table.items() if key != "name"})
     return Rung(name, (common, layer_of(file, own)))
 

@@ -45,6 +45,13 @@ class _Which(Part):
         Field(gt=0, description="Length of a segment in the playlists, a multiple of the keyframe interval."),
         Option("--packaged-seconds", PACKAGE, metavar="S"),
     ] = Fraction(6)
+    thumbnails_s: Annotated[
+        Fraction | None,
+        Field(
+            ge=Fraction(1, 1000), description="Also write sprite sheets with a thumbnail at each multiple of this time."
+        ),
+        Option("--thumbnails", PACKAGE, default="none", metavar="S"),
+    ] = None
     layout: Annotated[
         Layout,
         Field(description="Write one file per track (ranges), or one file per segment (files)."),

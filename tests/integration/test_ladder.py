@@ -232,6 +232,18 @@ def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path)
         ladder(again)
 
 
+def test_thumbnails_are_part_of_the_folder(film: Path, tmp_path: Path) -> None:
+    """They are taken from the smallest rendition, and a later ladder may replace them with the rest."""
+    spec = ladder_spec(film, tmp_path, thumbnails_s="0.5")
+    report = ladder(spec)
+    index = json.loads((Path(spec.output) / "thumbnails" / "index.json").read_text())
+    assert len(index["stills"]) == 6
+    assert {"thumbnails/sheet-00001.jpg", "thumbnails/sprites.vtt"} <= set(report.files)
+    again = ladder(spec.model_copy(update={"overwrite": True, "thumbnails_s": None}))
+    assert not any(name.startswith("thumbnails") for name in again.files)
+    assert not (Path(spec.output) / "thumbnails").exists()
+
+
 def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store fails before, no player finds a ladder; the next attempt only uploads."""
     url = f"memory://{tmp_path.name}/ladder"

@@ -53,6 +53,8 @@ def test_options_of_the_ladder_replace_those_of_the_file(tmp_path: Path) -> None
         ("rendition = 3", "has no renditions"),
         ("[[rendition]]\nquality = 3", "a rendition has no name"),
         ('[[rendition]]\nname = "../up"', "a rendition has no name"),
+        ('[[rendition]]\nname = "Master"', "cannot be named Master"),
+        ('[[rendition]]\nname = "a-keyframes"', "cannot be named a-keyframes"),
         ('[[rendition]]\nname = "a"\n[[rendition]]\nname = "a"', "two renditions are named a"),
         ('[[rendition]]\nname = "a"\nqualty = 3', "there is no key qualty"),
         ('[[rendition]]\nname = "a"\nquality = 99', "quality"),
