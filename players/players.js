@@ -19,7 +19,10 @@ class HlsJs {
     this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
     this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
       // A busy machine stalls too (how long is measured), and a seek aborts what is being loaded.
-      const isUsual = [Hls.ErrorDetails.BUFFER_STALLED_ERROR, Hls.ErrorDetails.INTERNAL_ABORTED].includes(details);
+      // hls.js counts a segment from its pictures' delay, which the edit list takes away, so after a switch it may miss
+      // the end of a segment in a buffer that is complete; it then goes on by itself.
+      const usual = ["BUFFER_STALLED_ERROR", "INTERNAL_ABORTED", "BUFFER_APPEND_NO_PROGRESS"];
+      const isUsual = usual.some((name) => Hls.ErrorDetails[name] === details);
       if (fatal || !isUsual) this.onFault(details);
     });
     const parsed = new Promise((resolve) => this.hls.on(Hls.Events.MANIFEST_PARSED, resolve));
