@@ -163,7 +163,8 @@ class Attack:
             self._shake(strike.fault)
         if strike.fault in ENDS_THE_DRIVER:
             self._end_driver(strike.fault, driver)
-            self._drivers.append(self._start("out.mp4"))
+            if driver.wait(self._until_s) != 0:  # it may have finished in spite of the fault
+                self._drivers.append(self._start("out.mp4"))
             return True
         return strike.fault in OF_THE_STORE or self._place.strike(strike, driver)
 
