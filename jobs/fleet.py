@@ -129,7 +129,7 @@ class Fleet:
         The job outlives this fleet, which need not be open. If the queue needs a token, the configuration's is sent.
 
         Args:
-            spec: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``.
+            spec: a ``TranscodeSpec``, ``BatchSpec``, ``LadderSpec`` or ``StillsSpec``.
             queue: a file or a postgresql:// URL. Default: the configuration's queue, else this user's queue on
                 this machine.
             job_id: the id in the queue; another submission with this id is the same job.

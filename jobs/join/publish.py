@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -26,7 +26,7 @@ _NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
 _READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Schemes of stores to which fsspec cannot write
 REPLACED: Final = "replaced"  #: The temporary name of the old folder; it is one of the names that ``Spool`` removes
 Listed: TypeAlias = Callable[[Path], frozenset[str]]
-"""Returns the names in a folder that an earlier run wrote; nothing if that is unknown."""
+"""Returns the files that an earlier run wrote into a folder, relative to it; nothing if that is unknown."""
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
@@ -233,10 +233,7 @@ def check_folder(output: str, listed: Listed, *, overwrite: bool) -> None:
         message = f"the folder {path} cannot be read: {error.strerror}"
         raise OutputUnwritable(message, "Choose another name, or change its permissions.") from None
     if not overwrite and not is_empty:
-        raise OutputExists(
-            f"{path} exists already",
-            "Use --overwrite (overwrite=True in Python) to replace it, or choose another name.",
-        )
+        raise _exists(str(path))
 
 
 def _check_replaceable(path: Path, listed: Listed) -> None:
@@ -249,9 +246,15 @@ def _check_replaceable(path: Path, listed: Listed) -> None:
             f"{path} is a mount point, which cannot be replaced", "Use a new folder inside the mount point."
         )
     known = listed(path)
-    others = sorted(each.name for each in path.iterdir() if each.name not in known)
-    if others:
-        raise OutputExists(f"{path} holds {others[0]}, which is not from an earlier run", advice)
+    folders = {str(parent) for name in known for parent in Path(name).parents}
+    found = ((str(each.relative_to(path)), each.is_dir() and not each.is_symlink()) for each in path.rglob("*"))
+    refuse_others(str(path), (name for name, is_folder in found if name not in (folders if is_folder else known)))
+
+
+def refuse_others(output: str, others: Iterable[str]) -> None:
+    """Raise OutputExists, with the first of ``others``: the files in a folder that no earlier run has written."""
+    if (first := min(others, default=None)) is not None:
+        raise OutputExists(f"{output} holds {first}, which is not from an earlier run", "Choose another name.")
 
 
 def publish_folder(finished: Path, output: str, listed: Listed, *, overwrite: bool) -> None:

@@ -15,7 +15,7 @@ from ...actors.media.stores import open_store
 from ...errors import InputNotFound, JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import OWNER_FILE, Owner
 from ..join.publish import WORK_SUFFIX, work_folder
-from ..join.spool import Spool
+from ..join.spool import RENDITIONS, Spool
 from ..request.spec import TranscodeSpec
 from .header import spec_of
 from .journal import Replay, replay
@@ -155,8 +155,11 @@ def _works(place: str) -> list[str]:
 
 
 def _local_works(folder: Path) -> Iterator[Path]:
+    """Yield the work folders in a folder; for a ladder's, those of its renditions."""
     try:
-        yield from sorted(path for path in folder.iterdir() if _is_work(path.name) and path.is_dir())
+        for path in sorted(path for path in folder.iterdir() if _is_work(path.name) and path.is_dir()):
+            renditions = path / RENDITIONS
+            yield from _local_works(renditions) if renditions.is_dir() else (path,)
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(str(folder)) from None
     except OSError as error:

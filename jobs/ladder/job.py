@@ -14,24 +14,27 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
-from ...errors import CodecfleetError
+from ...errors import CodecfleetError, Unsupported
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
+from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.check import check_package
 from ..package.cmaf import write_tracks
 from ..package.manifests.manifests import manifests
 from ..package.values import Package
 from ..plan.placing import demand_of
 from ..plan.plan import Plan, plan_of
-from ..plan.reads import Reads, read_for
+from ..plan.reads import read_for
 from ..report.channel import EventChannel
 from ..report.events import Progress
 from ..report.report import Report
-from ..run.job_run import JobRun
+from ..request.config import load_config
+from ..run.job_run import JobRun, KnownSource
+from ..source.source import SourceStamp
 from ..stills.job import make_stills
 from ..stills.spec import StillsSpec
-from .publish import check_place, publish_package
+from .publish import LadderPlace, recorded_files
 from .report import INDEX, LadderReport, LeftOut
 from .rungs import check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
@@ -52,22 +55,27 @@ async def make_ladder(
     ``progress`` is called several times per second with the frames encoded so far, over all renditions.
     """
     began_s = time.monotonic()
+    sent = load_config().sent.specs.get(spec.preset)
     spec = spec.resolved()
-    await in_thread(check_place, spec.source, spec.output, overwrite=spec.overwrite)
-    spool = Spool(work_folder(spec.output), spec.output)
+    folder = work_folder(spec.output)
+    work = folder / RENDITIONS
+    place = LadderPlace(spec.output, spec.overwrite, await in_thread(recorded_files, work))
+    await in_thread(place.check, spec.source)
+    spool = Spool(folder, spec.output)
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
-        ladder = await in_thread(plan_ladder, spec, spool.folder / RENDITIONS)
+        ladder = await in_thread(plan_ladder, spec, work, sent)
         run = _LadderRun(ladder, pool, start, progress)
         reports = await run.renditions()
-        package, folder = await shielded(lambda: _package(ladder, spool.folder / PACKAGE))
+        package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
-            await make_stills(thumbnails_spec(ladder, folder), pool)
-        report = run.report(reports, package, folder, time.monotonic() - began_s)
-        await shielded(lambda: _write(folder / INDEX, json.dumps(report.to_json(), indent=1)))
+            await make_stills(thumbnails_spec(ladder, finished), pool)
+        report = run.report(reports, package, finished, time.monotonic() - began_s)
+        await shielded(lambda: _write(finished / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)
-        await uncancellable(publish_package, folder, report.files, spec.output, overwrite=spec.overwrite)
+        await in_thread(ladder.known.stamp.check)
+        await uncancellable(place.publish, finished, report.files, work)
     except BaseException:  # even after a cancellation, finished segments are kept
         await asyncio.shield(in_thread(_keep, spool))
         raise
@@ -89,21 +97,24 @@ class Ladder:
     """A planned ladder."""
 
     spec: LadderSpec
-    reads: Reads
+    known: KnownSource
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
 
 
-def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
+def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) -> Ladder:
     """Read the source once, and decide which renditions to make, in ``folder``.
+
+    ``preset_text`` is the content of the preset's file, if the file is on another machine.
 
     Raises:
         InputError: the source cannot be read.
         RequestError: the preset or an option is wrong, or does not fit the source.
     """
-    rungs = read_rungs(spec.preset)
+    rungs = read_rungs(spec.preset, preset_text)
     asked = [rendition_spec(spec, rung, folder, carries=True) for rung in rungs]
     check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
+    stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
     reads = read_for(asked[0])
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
@@ -112,7 +123,16 @@ def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
         each = rendition_spec(spec, rung, folder, carries=not plans).model_copy(update={"scale": scale})
         with _naming(rung.name):
             plans[rung.name] = plan_of(each, reads)
-    return Ladder(spec=spec, reads=reads, plans=plans, left_out=left_out)
+    check_sound(next(iter(plans.values())))
+    return Ladder(spec=spec, known=KnownSource(stamp, reads), plans=plans, left_out=left_out)
+
+
+def check_sound(plan: Plan) -> None:
+    """Raise Unsupported if the package could not hold a sound track of this plan."""
+    for track in plan.carry.reports:
+        if track.kind == "audio" and track.action != "dropped" and track.output_codec not in SOUND_CODECS:
+            message = f"players do not know {track.output_codec}, the codec of sound track {track.source_index}"
+            raise Unsupported(message, "Use --audio aac or opus.")
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
@@ -179,7 +199,7 @@ class _LadderRun:
             self.pool if self.apart else once,
             channel,
             start=self.start.wait,
-            read=lambda _: self.ladder.reads,
+            known=self.ladder.known,
             keeps_if_cancelled=lambda: True,
             keeps_record=True,
         )

@@ -1,61 +1,150 @@
-"""Publishes the folder of a ladder: a local one in one step, one in a store with its manifests last."""
+"""Publishes the folder of a ladder: a local one in one step, one in a store with its manifests last.
+
+A record in the work folder names the files before they are published. If a run is killed while it publishes, the next
+run of the same ladder may so replace what is there.
+"""
 
 import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from ...actors.media.location import is_local
 from ...actors.media.stores import open_store
-from ...errors import StorageFailed
-from ..join.publish import check_folder, check_output, publish, publish_folder
+from ...errors import CodecfleetError, OutputExists, StorageFailed
+from ..join.publish import check_folder, check_output, publish, publish_folder, refuse_others
+from ..join.spool import storage_error
 from ..package.names import MANIFEST, MASTER
 from .report import INDEX
 
-_LAST = (MANIFEST, MASTER)
+_LAST: Final = (MANIFEST, MASTER)
 """What a player opens. A store is not written in one step, so no player may find these before everything else."""
+_RECORD: Final = "published.json"
+_AT_ONCE: Final = 8  #: How many files are sent to a store at the same time
 
 
-def check_place(source: str, output: str, *, overwrite: bool) -> None:
-    """Check, before any work, that the folder can be written.
+@dataclass(frozen=True, slots=True)
+class LadderPlace:
+    """Where a ladder is published. ``recorded`` are the files that an earlier run of it has begun to publish."""
 
-    Raises the errors of ``check_folder`` or, for a store, of ``check_output``.
-    """
-    if is_local(output):
-        check_folder(output, listed_package, overwrite=overwrite)
-    else:
-        check_output(source, _url(output, MASTER), overwrite=overwrite)
+    output: str
+    overwrite: bool
+    recorded: frozenset[str]
 
+    def check(self, source: str) -> None:
+        """Check, before any work, that the folder can be written.
 
-def publish_package(folder: Path, files: tuple[str, ...], output: str, *, overwrite: bool) -> None:
-    """Publish a finished folder with these files. Raises OutputExists: the name was taken meanwhile; StorageFailed."""
-    if is_local(output):
-        publish_folder(folder, output, listed_package, overwrite=overwrite)
-        return
-    if overwrite:
-        _forget(output)
-    for name in (*(each for each in files if each not in _LAST), *_LAST):
-        publish(folder / name, _url(output, name), overwrite=overwrite or name not in _LAST)
+        Raises:
+            OutputExists: it exists, and may not be replaced, or holds files that no ladder has written.
+            OutputUnwritable: it cannot be written.
+            StorageFailed: its store does not answer now.
+        """
+        if is_local(self.output):
+            check_folder(self.output, self._listed, overwrite=self._may_replace)
+            return
+        check_output(source, _url(self.output, MASTER), overwrite=True)
+        found = _files_in(self.output)
+        if found and not self._may_replace:
+            message = f"{self.output} holds {min(found)} already"
+            raise OutputExists(message, "Use --overwrite to replace an earlier ladder, or choose another name.")
+        refuse_others(self.output, found - self._listed_in_store())
 
+    def publish(self, folder: Path, files: tuple[str, ...], work: Path) -> None:
+        """Publish a finished folder with these files; ``work`` is the folder for the record.
 
-def _forget(output: str) -> None:
-    """Remove an earlier ladder's manifests, so that no player gets some of its tracks and some of the new ones."""
-    try:
+        Raises OutputExists: the name was taken meanwhile; StorageFailed.
+        """
+        try:
+            (work / _RECORD).write_text(json.dumps(files), encoding="utf-8")
+        except OSError as error:
+            raise storage_error(error, work) from error
+        if is_local(self.output):
+            publish_folder(folder, self.output, self._listed, overwrite=self._may_replace)
+            return
+        replaced = self._listed_in_store() if self._may_replace else frozenset[str]()
+        _remove(self.output, replaced & frozenset(_LAST))  # so that no player gets tracks of two ladders
+
+        def send(name: str) -> None:
+            publish(folder / name, _url(self.output, name), overwrite=True)
+
+        _each(send, (name for name in files if name not in _LAST))
         for name in _LAST:
-            store, path = open_store(_url(output, name))
+            send(name)
+        _remove(self.output, replaced - frozenset(files))
+
+    @property
+    def _may_replace(self) -> bool:
+        return self.overwrite or bool(self.recorded)
+
+    def _listed(self, path: Path) -> frozenset[str]:
+        with suppress(OSError):
+            return self.recorded | _listed_by((path / INDEX).read_bytes())
+        return self.recorded
+
+    def _listed_in_store(self) -> frozenset[str]:
+        store, path = open_store(_url(self.output, INDEX))
+        with suppress(Exception):  # each kind of store raises different errors; without a report nothing is known
+            return self.recorded | _listed_by(store.cat_file(path))
+        return self.recorded
+
+
+def recorded_files(work: Path) -> frozenset[str]:
+    """Return the files that a killed run has begun to publish, from its work folder; nothing if there is no record."""
+    with suppress(OSError, ValueError, TypeError):
+        return frozenset(map(str, json.loads((work / _RECORD).read_text(encoding="utf-8"))))
+    return frozenset()
+
+
+def _listed_by(index: bytes) -> frozenset[str]:
+    """Return the files that a ladder's report lists."""
+    with suppress(ValueError, TypeError, KeyError):
+        return frozenset(map(str, json.loads(index)["files"]))
+    return frozenset()
+
+
+def _files_in(output: str) -> frozenset[str]:
+    store, root = open_store(output)
+    try:
+        found = store.find(root)
+    except FileNotFoundError:
+        return frozenset()
+    except Exception as error:  # each kind of store raises different errors
+        raise StorageFailed(f"{output} cannot be listed: {error}", "Check the address and the credentials.") from error
+    return frozenset(str(PurePosixPath(each).relative_to(root)) for each in found)
+
+
+def _remove(output: str, names: Iterable[str]) -> None:
+    def remove(name: str) -> None:
+        store, path = open_store(_url(output, name))
+        try:
             if store.exists(path):
                 store.rm_file(path)
-    except Exception as error:  # each kind of store raises different errors
-        message = f"the manifests in {output} could not be removed: {error}"
-        raise StorageFailed(message, "Check the connection, then start again.") from error
+        except Exception as error:  # each kind of store raises different errors
+            message = f"{name} in {output} could not be removed: {error}"
+            raise StorageFailed(message, "Check the connection, then start again.") from error
+
+    _each(remove, names)
+
+
+def _each(act: Callable[[str], None], names: Iterable[str]) -> None:
+    """Act on several files at a time. Raises the first error once all that began have ended."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        errors: list[CodecfleetError] = []
+
+        def attempt(name: str) -> None:
+            if not errors:
+                try:
+                    act(name)
+                except CodecfleetError as error:
+                    errors.append(error)
+
+        list(threads.map(attempt, names))
+    if errors:
+        raise errors[0]
 
 
 def _url(output: str, name: str) -> str:
     return f"{output.rstrip('/')}/{name}"
-
-
-def listed_package(path: Path) -> frozenset[str]:
-    """Return the names in a folder that an earlier ladder wrote into it; nothing if its report cannot be read."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
-        return frozenset(Path(each).parts[0] for each in index["files"])
-    return frozenset()

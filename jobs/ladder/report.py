@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...cluster.grouping import counted
+from ...errors import redacted
 from ..package.values import Package, PackagedTrack, PlayedKind
 from ..report.report import Report, Warning_
 
@@ -48,8 +49,9 @@ class LadderReport:
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         frames, segments = self.renditions[0][1].frames, len(self.package.tracks[0].segments)
+        made = f"{counted(len(self.renditions), 'rendition')} in {redacted(self.output)}"
         return [
-            f"ladder    {counted(len(self.renditions), 'rendition')} in {self.output}, {counted(frames, 'frame')} each",
+            f"ladder    {made}, {counted(frames, 'frame')} each",
             *(f"track     {_line(self.package, track)}" for track in self.package.tracks),
             *(f"left out  {each.name}: {each.reason}" for each in self.left_out),
             f"segments  {segments} of about {float(self.package.segment_s):g} s in each track",
@@ -61,14 +63,20 @@ class LadderReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values (docs/ladder.md)."""
-        names = ("source", "output", "output_bytes", "encoded", "decoded", "apart", "wall_s")
+        names = ("output_bytes", "encoded", "decoded", "apart", "wall_s")
         return {
             "schema": SCHEMA,
+            "source": redacted(self.source),
+            "output": redacted(self.output),
             **{name: getattr(self, name) for name in names},
             "files": list(self.files),
             "layout": self.package.layout.value,
             "segment_s": str(self.package.segment_s),
-            "renditions": {name: report.model_dump(mode="json") for name, report in self.renditions},
+            "renditions": {
+                # their files were joined into the package
+                name: report.model_dump(mode="json", exclude={"output"})
+                for name, report in self.renditions
+            },
             "left_out": [{"name": each.name, "reason": each.reason} for each in self.left_out],
             "tracks": [_track_json(self.package, track) for track in self.package.tracks],
         }

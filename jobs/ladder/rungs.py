@@ -5,12 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
+from ..request.carried import Carried
 from ..request.layers import Layer, spec_of
+from ..request.options import options_of
+from ..request.parts import SourceRange, VideoOptions
+from ..request.picture import Picture
 from ..request.spec import TranscodeSpec
 from ..request.spec_file import KEYS_HELP, fields_of, layer_of
 from .report import LeftOut
@@ -20,6 +25,16 @@ _PRESETS: Final = files(f"{__name__.split('.')[0]}.configs").joinpath("ladders")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TAKEN: Final = re.compile(r"(master|thumbnails|sound-\d+|text-\d+|.*-keyframes)", re.IGNORECASE)
 """Names that would make two files of a package the same."""
+_OF_ONE: Final = frozenset({*VideoOptions.model_fields, "scale", "pix_fmt"})
+"""The fields that may differ between renditions: all others decide which pictures and sound there are."""
+_OF_ALL: Final = _OF_ONE | frozenset(
+    chain({"force"}, *(model.model_fields for model in (Picture, Carried, SourceRange)))
+)
+"""The fields that a file may set for all renditions. The others say where and how the work is done."""
+_NO_SIDES: Final = {name: field.default for name, field in Carried.model_fields.items()} | {
+    "audio": "none",
+    "subtitles": "none",
+}
 _TABLE: Final = "rendition"
 _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
@@ -35,19 +50,30 @@ class Rung:
     layers: tuple[Layer, ...]
 
 
-def read_rungs(preset: str) -> tuple[Rung, ...]:
+def read_rungs(preset: str, text: str | None = None) -> tuple[Rung, ...]:
     """Return the rungs of a built-in preset, or of a file whose name ends in ``.toml``, the highest first.
 
-    Raises UsageError: there is no such preset, or its file is wrong.
+    ``text`` is the file's content, if the file is on another machine. Raises UsageError: there is no such preset, or
+    its file is wrong.
     """
-    file = read_toml("ladder", _path_of(preset), missing="Check the path.", wrong=_PAGE, parse_float=str)
+    file = read_toml("ladder", _path_of(preset), missing="Check the path.", wrong=_PAGE, parse_float=str, text=text)
     shared = {key: value for key, value in file.tables.items() if key != _TABLE}
-    common = layer_of(file, fields_of(file, shared))
+    common = layer_of(file, _fields(file, shared, _OF_ALL))
     rungs = tuple(_rung(file, common, table) for table in _tables(file))
-    names = [rung.name for rung in rungs]
+    names = [rung.name.lower() for rung in rungs]  # some file systems do not tell their cases apart
     if doubled := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"{file.path}: two renditions are named {doubled}", "Give each rendition its own name.")
     return rungs
+
+
+def files_of(preset: str, text: str | None = None) -> tuple[str, ...]:
+    """Return the files that a preset needs: its own, if it is the user's, and those that it names.
+
+    The arguments and errors are those of ``read_rungs``.
+    """
+    named = read_rungs(preset, text)[0].layers[0].fields
+    own = (preset,) if preset.endswith(PRESET_SUFFIX) and text is None else ()
+    return (*own, *(str(named[field]) for field in ("overlay", "subtitle_font") if field in named))
 
 
 def preset_names() -> list[str]:
@@ -82,8 +108,17 @@ def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
         raise UsageError(message, 'Write name = "720p".')
     if _TAKEN.fullmatch(name):
         raise UsageError(f"{file.path}: a rendition cannot be named {name}", "The package has such a file already.")
-    own = fields_of(file, {key: value for key, value in table.items() if key != "name"})
+    own = _fields(file, {key: value for key, value in table.items() if key != "name"}, _OF_ONE)
     return Rung(name, (common, layer_of(file, own)))
+
+
+def _fields(file: TomlFile, table: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
+    fields = fields_of(file, table)
+    if refused := next((field for field in fields if field not in allowed), None):
+        key = options_of(TranscodeSpec)[refused].key
+        where = "for all renditions, above the tables" if refused in _OF_ALL else "with the command"
+        raise UsageError(f"{file.place(key)}: {key} cannot be set here", f"Set it {where}: {_PAGE}")
+    return fields
 
 
 def rendition_spec(ladder: LadderSpec, rung: Rung, folder: Path, *, carries: bool) -> TranscodeSpec:
@@ -94,9 +129,10 @@ def rendition_spec(ladder: LadderSpec, rung: Rung, folder: Path, *, carries: boo
     Raises UsageError: a field is invalid, or fields conflict.
     """
     files_ = {"source": ladder.source, "output": str(folder / f"{rung.name}.mp4"), "overwrite": True}
-    sides = {} if carries else {"audio": "none", "subtitles": "none"}
-    given = Layer(files_ | ladder.for_each | sides, str)
-    spec = spec_of(TranscodeSpec, [*rung.layers, given], KEYS_HELP)
+    spec = spec_of(TranscodeSpec, [*rung.layers, Layer(files_ | ladder.for_each, str)], KEYS_HELP)
+    if not carries:
+        spec = spec.model_copy(update=_NO_SIDES)
+    spec = spec.resolved()
     if spec.keyframe_interval_s is None:
         raise UsageError(
             f"the rendition {rung.name} has no keyframe interval", "Set keyframe_interval for all renditions."

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ...actors.media.location import absolute
 from ..package.values import Layout
@@ -93,6 +93,11 @@ class LadderSpec(
         Option("--overwrite", RULES, default="refuse"),
     ] = False
     strict: Strict = False
+
+    @model_validator(mode="after")
+    def _check_audio(self) -> Self:
+        """Leave the check to each rendition's request, for which the preset may choose the sound's codec."""
+        return self
 
     @property
     def for_each(self) -> dict[str, Any]:

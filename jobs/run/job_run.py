@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
@@ -53,6 +53,14 @@ _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, Seg
 _TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU worked although nothing prevented it
 
 
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """A source that was read: its version before that, and everything that a plan depends on."""
+
+    stamp: SourceStamp
+    reads: Reads
+
+
 class JobRun:
     """Runs one job. Use an instance only once.
 
@@ -62,7 +70,7 @@ class JobRun:
         pool: where the work runs.
         channel: takes the job's events.
         start: starts ``pool``, and is awaited after planning; the start may already be under way.
-        read: reads everything that the plan depends on.
+        known: the source, if it was read before; None to read it.
         keeps_if_cancelled: returns whether a cancelled job keeps its finished segments for another run.
         keeps_record: whether the journal stays after the output is published. The same job then returns its report at
             once.
@@ -76,7 +84,7 @@ class JobRun:
         channel: EventChannel,
         *,
         start: Callable[[], Awaitable[None]] | None = None,
-        read: Callable[[TranscodeSpec], Reads] = read_for,
+        known: KnownSource | None = None,
         keeps_if_cancelled: Callable[[], bool] = lambda: False,
         keeps_record: bool = False,
     ) -> None:
@@ -84,7 +92,7 @@ class JobRun:
         self._spec = spec
         self._pool = pool
         self._start = start or pool.start
-        self._read = read
+        self._known = known
         self._keeps_if_cancelled = keeps_if_cancelled
         self._keeps_record = keeps_record
         self._work = WorkPlace(spec)
@@ -95,7 +103,7 @@ class JobRun:
         self._said: list[Warning_] = []
         self._workers = 1
         self._warm_fleet: int | None = None
-        self._stamp = SourceStamp(spec.source, None)
+        self._stamp = SourceStamp(spec.source, None) if known is None else known.stamp
 
     async def run(self) -> Report:
         """Run the job. Afterwards there is either the complete output or no output. Raises CodecfleetError.
@@ -165,10 +173,11 @@ class JobRun:
             await asyncio.shield(in_thread(blocks.let_go))
 
     async def _run(self) -> Report:
-        spec = self._spec
-        self._stamp = await in_thread(SourceStamp.of, spec.source)
+        spec, known = self._spec, self._known
+        if known is None:
+            self._stamp = await in_thread(SourceStamp.of, spec.source)
         try:
-            reads = await self._events.timed("index", in_thread(self._read, spec))
+            reads = await self._events.timed("index", in_thread(read_for, spec)) if known is None else known.reads
             software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
         except Exception as error:  # any failure may be due to a changed source
             await in_thread(self._stamp.explain, error)

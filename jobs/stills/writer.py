@@ -18,7 +18,7 @@ from ...actors.stills.files import encode_still
 from ...actors.stills.taking import TakenPicture, TakenStills
 from ...actors.tracks.subtitles import webvtt_cue
 from ...cluster.grouping import counted
-from ...errors import InputUnreadable, ProofFailed
+from ...errors import InputUnreadable, ProofFailed, redacted
 from ..join.spool import storage_error
 from .moments import Moment
 from .plan import StillsPlan
@@ -166,7 +166,7 @@ class StillsWriter:
         plan = self.plan
         spec = plan.spec
         return {
-            "source": spec.source.rpartition("/")[2],
+            "source": redacted(spec.source).rpartition("/")[2],
             "video_track": spec.video_track,
             "every_s": None if spec.every_s is None else float(spec.every_s),
             "count": spec.count,

@@ -42,8 +42,10 @@ DEFECTS_MAX = 3
 AGAIN_S = 0.2
 GAP_MAX_S = ANSWER_S + RENEW_S
 """A longer gap between two answers or failures means that this process, not the supervisor, was suspended."""
-LOST_PATIENCE_S = 60.0
-"""How long a supervisor may be unreachable before jobs without slots fail."""
+LOST_PATIENCE_S = 120.0
+"""How long a supervisor may be unreachable before jobs without slots fail. Ray takes about 65 s to notice that a node is
+frozen; only then does it restart the supervisor elsewhere, which takes some more seconds.
+"""
 
 
 class LeaseClient:

@@ -1,8 +1,11 @@
 """The commands ``ladder`` and ``stills``, which write a folder."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from ...jobs.ladder.rungs import files_of
 from ...jobs.ladder.spec import LadderSpec
+from ...jobs.request.config import load_config
 from ...jobs.request.parts import RUN
 from ...jobs.stills.spec import StillsSpec
 from ..params import JSON, address_of, with_options
@@ -30,15 +33,22 @@ def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool =
     return Question(
         ask=lambda services, progress: services.ladder(spec, address, progress),
         as_json=as_json,
-        files=_file_use(spec, address),
+        files=_file_use(
+            spec,
+            address,
+            reads=files_of(spec.preset, load_config().sent.specs.get(spec.preset)),
+            writes=() if spec.keep_evidence is None else (spec.keep_evidence,),
+        ),
         done_to_frames="encoded",
     )
 
 
-def _file_use(spec: StillsSpec | LadderSpec, address: str | None) -> FileUse:
+def _file_use(
+    spec: StillsSpec | LadderSpec, address: str | None, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
+) -> FileUse:
     return FileUse(
-        reads=(spec.source,),
-        writes=(spec.output,),
+        reads=(spec.source, *reads),
+        writes=(spec.output, *writes),
         starts_workers=True,
         address=address,
         may_use_gpu=spec.device != "cpu",

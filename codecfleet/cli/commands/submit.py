@@ -252,13 +252,15 @@ class SubmitToQueue:
 
 
 def _sent_files(arguments: Sequence[str]) -> "SentFiles":
-    """Return the spec files and the user's own presets that a checked command uses."""
+    """Return the spec files, a ladder's file, and the user's own presets that a checked command uses."""
+    from ...jobs.ladder.spec import PRESET_SUFFIX
     from ...jobs.request.places import SentFiles, presets_folder
     from ...jobs.request.presets import find_presets
 
     presets = find_presets(presets_folder(os.environ))
     named = [presets[name] for name in _values_of("--preset", arguments) if name in presets]
-    paths = [path for path in _values_of("--spec", arguments) if Path(path).is_file()]
+    own_presets = (path for path in _values_of("--preset", arguments) if path.endswith(PRESET_SUFFIX))
+    paths = [path for path in (*_values_of("--spec", arguments), *own_presets) if Path(path).is_file()]
     specs = {path: Path(path).read_text(encoding="utf-8") for path in paths}
     return SentFiles(specs, {each.name: each.text for each in named if each.is_own})
 

@@ -137,6 +137,8 @@ def _no_more(_: Mapping[bytes, bytes]) -> str:
 
 
 _SOUND: Final = frozenset({b"mp4a", b"Opus", b"ac-3", b"ec-3", b"fLaC", b"alac", b".mp3"})
+SOUND_CODECS: Final = frozenset({"aac", "ac3", "alac", "eac3", "flac", "mp3", "opus"})
+"""FFmpeg's names of the sound codecs whose sample entries have a codec string."""
 _STRINGS: Final[Mapping[str, Callable[[Mapping[bytes, bytes]], str]]] = {
     "avc1": _avc,
     "avc3": _avc,
