@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +16,17 @@ from codecfleet import Fleet, LadderReport, LadderSpec, TranscodeSpec
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.media.stores import open_store
 from codecfleet.cluster.fleet.pool import Pool
-from codecfleet.errors import Cancelled, CodecfleetError, EncoderFailed, OutputExists, SegmentFailed, Unsupported
+from codecfleet.cluster.placement.model import Demand, PlacementPreview
+from codecfleet.errors import (
+    Cancelled,
+    CodecfleetError,
+    EncoderFailed,
+    InputUnreadable,
+    OutputExists,
+    SegmentFailed,
+    Unsupported,
+)
+from codecfleet.jobs.journal.found_work import WorkState, find_work
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
 from codecfleet.jobs.package.values import Layout, PlayedKind
 from codecfleet.testing import LocalPool
@@ -267,5 +278,120 @@ def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch
     )
     report = ladder(spec)
     assert report.encoded == 0
-    assert set(names[-2:]) == {MASTER, MANIFEST}
+    assert names[-2:] == [MANIFEST, MASTER]
     assert store.cat_file(path).startswith(b"#EXTM3U")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A folder in a store."""
+    return f"memory://{tmp_path.name}/ladder"
+
+
+def test_a_run_killed_while_publishing_to_a_store_goes_on(
+    url: str, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run replaces what it had written, also its manifest."""
+    spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
+    store, path = open_store(f"{url}/{MASTER}")
+    put = store.put_file
+
+    def failing(local: str, remote: str) -> None:
+        if remote == path:
+            raise PermissionError("not here")
+        put(local, remote)
+
+    monkeypatch.setattr(type(store), "put_file", lambda _, *each: failing(*each))
+    with pytest.raises(CodecfleetError, match="not here"):
+        ladder(spec)
+    assert store.exists(path.replace(MASTER, MANIFEST))
+    monkeypatch.undo()
+    assert ladder(spec).encoded == 0
+    assert store.exists(path)
+
+
+def test_a_store_keeps_what_no_ladder_has_written(url: str, film: Path, tmp_path: Path) -> None:
+    """Files of others are never replaced; an earlier ladder is, with --overwrite, and nothing of it stays."""
+    spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
+    store, root = open_store(url)
+    store.pipe_file(f"{root}/high.mp4", b"mine")
+    with pytest.raises(OutputExists, match=r"holds high\.mp4 already"):
+        ladder(spec)
+    with pytest.raises(OutputExists, match=r"holds high\.mp4, which is not from an earlier run"):
+        ladder(spec.model_copy(update={"overwrite": True}))
+    assert store.cat_file(f"{root}/high.mp4") == b"mine"
+    store.rm_file(f"{root}/high.mp4")
+    first = ladder(spec)
+    second = ladder(spec.model_copy(update={"overwrite": True, "layout": Layout.FILES}))
+    found = {each.removeprefix(f"{root}/") for each in store.find(root)}
+    assert found == set(second.files) != set(first.files)
+
+
+def test_a_run_killed_after_publishing_goes_on(film: Path, tmp_path: Path) -> None:
+    """The folder that it left may be replaced, without --overwrite, by the same ladder."""
+    spec = ladder_spec(film, tmp_path)
+    ladder(spec)
+    whole = contents(Path(spec.output))
+    work = tmp_path / ".ladder.codecfleet" / "renditions"
+    work.mkdir(parents=True)
+    (work / "published.json").write_text(json.dumps([*whole, "ladder.json"]))
+    ladder(spec)
+    assert contents(Path(spec.output)) == whole
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_files_of_others_in_a_tracks_folder_are_kept(film: Path, tmp_path: Path) -> None:
+    """A folder with anything that no ladder has written is not replaced, however deep that is."""
+    spec = ladder_spec(film, tmp_path, layout=Layout.FILES)
+    ladder(spec)
+    mine = Path(spec.output) / "high" / "mine.txt"
+    mine.write_text("kept")
+    with pytest.raises(OutputExists, match=r"holds high/mine\.txt"):
+        ladder(spec.model_copy(update={"overwrite": True}))
+    assert mine.read_text() == "kept"
+
+
+def test_no_secret_is_published(film: Path, tmp_path: Path) -> None:
+    """The report is served to players: addresses are without their secrets."""
+    report = ladder(ladder_spec(film, tmp_path))
+    shown = replace(report, source="https://store/film.mp4?X-Amz-Signature=hidden", output="s3://key:hidden@store/out")
+    assert "hidden" not in json.dumps(shown.to_json()) + "".join(shown.lines())
+    assert not any("output" in each for each in shown.to_json()["renditions"].values())
+
+
+def test_a_source_replaced_after_planning_is_noticed(film: Path, tmp_path: Path) -> None:
+    """The ladder fails, as a transcode does, instead of encoding one film by the index of another."""
+    source = tmp_path / "film.mp4"
+    source.write_bytes(film.read_bytes())
+
+    def swap() -> None:
+        source.unlink(missing_ok=True)
+        source.write_bytes(film.read_bytes() + b"changed")
+
+    class Swapping(LocalPool):
+        async def preview(self, demand: Demand) -> PlacementPreview:
+            """Replace the film, after planning and before any work."""
+            swap()
+            return await super().preview(demand)
+
+    with pytest.raises(InputUnreadable, match="changed"):
+        ladder(ladder_spec(source, tmp_path), pool=Swapping(2))
+    assert not (tmp_path / "ladder").exists()
+
+
+def test_unfinished_renditions_of_a_ladder_are_listed(film: Path, tmp_path: Path) -> None:
+    """A ladder's work is that of its renditions, which clean-up never takes for useless."""
+    spec = ladder_spec(film, tmp_path)
+    with pytest.raises(SegmentFailed):
+        ladder(spec, pool=BadPool("low"))
+    found = find_work(str(tmp_path))
+    assert {Path(each.work).name for each in found} <= {f".{name}.mp4.codecfleet" for name in RUNGS}
+    assert any(each.state is WorkState.UNFINISHED for each in found)
+
+
+def test_sound_options_apply_to_the_rendition_that_carries_sound(film: Path, tmp_path: Path) -> None:
+    """They neither need the codec on the command line nor disturb the renditions without sound."""
+    spec = ladder_spec(film, tmp_path, audio_bitrate_bps="64k")
+    preset = Path(spec.preset)
+    preset.write_text('audio = "aac"\n' + preset.read_text())
+    assert len(ladder(spec).renditions) == len(RUNGS)

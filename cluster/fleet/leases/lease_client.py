@@ -42,9 +42,12 @@ DEFECTS_MAX = 3
 AGAIN_S = 0.2
 GAP_MAX_S = ANSWER_S + RENEW_S
 """A longer gap between two answers or failures means that this process, not the supervisor, was suspended."""
-LOST_PATIENCE_S = 120.0
-"""How long a supervisor may be unreachable before jobs without slots fail. Ray takes about 65 s to notice that a node is
-frozen; only then does it restart the supervisor elsewhere, which takes some more seconds.
+LOST_PATIENCE_S = 60.0
+"""How long a supervisor may be unreachable before jobs without slots fail."""
+ENTER_PATIENCE_S = 120.0
+"""How long a new connection tries to reach the supervisor.
+
+Ray takes about 65 s to notice that a node is frozen; only then does it restart the supervisor elsewhere.
 """
 
 
@@ -80,10 +83,10 @@ class LeaseClient:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
         A supervisor that does not answer may be restarting on another node, so this tries again for
-        ``LOST_PATIENCE_S``. Raises FleetUnavailable.
+        ``ENTER_PATIENCE_S``. Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + LOST_PATIENCE_S
+        give_up_s = loop.time() + ENTER_PATIENCE_S
         while True:
             try:
                 await self._open()

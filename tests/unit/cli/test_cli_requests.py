@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,8 +237,12 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         ("node list --address head:6379", ("list_nodes", "head:6379")),
     ],
 )
-def test_what_is_asked_for_arrives(line: str, asked: tuple[object, ...], capsys: Captured) -> None:
+def test_what_is_asked_for_arrives(
+    line: str, asked: tuple[object, ...], capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each option reaches its service once and unchanged; the line of the answer is printed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text('[[rendition]]\nname = "a"\n')
     assert asked_by(line) == [asked]
     assert asked[0] not in ANSWERED or capsys.readouterr() == ("done\n", "")
 

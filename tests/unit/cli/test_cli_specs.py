@@ -95,7 +95,9 @@ SPECS: list[JobRequest] = [
     TranscodeSpec(source="s3://films/a.mkv", output="-", **SECOND),
     TranscodeSpec(source="a.mkv", output="b.mkv").resolved(),
     BatchSpec(inputs=("films", "-", "--mirror"), output="small", **FIRST, **BATCH),
-    LadderSpec(source="a.mkv", output="b", preset="own.toml", packaged_s="4", layout="files", audio="opus", fps=25),
+    LadderSpec(
+        source="a.mkv", output="b", preset="cmaf-av1-hevc-h264", packaged_s="4", layout="files", audio="opus", fps=25
+    ),
     StillsSpec(**STILLS, every_s="1/3"),
     StillsSpec(source="a.mkv", output="b", scene=True, scene_threshold=20, scene_shortest_s=1, scale="180p"),
     StillsSpec(source="a.mkv", output="b", count=9),

@@ -21,6 +21,16 @@ def files_of(line: str) -> FileUse | None:
     return found
 
 
+def test_a_ladder_reads_its_file_and_what_that_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A confined command could not open them otherwise; evidence is written where it was asked for."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text('overlay = "logo.png"\n[[rendition]]\nname = "a"\n')
+    files = files_of("ladder in.mkv sizes --preset own.toml --keep-evidence evidence")
+    assert files is not None
+    assert files.reads == ("in.mkv", "own.toml", "logo.png")
+    assert files.writes == ("sizes", "evidence")
+
+
 @pytest.mark.parametrize(
     ("line", "reads"),
     [

@@ -15,6 +15,7 @@ from codecfleet.cluster.fleet.leases.lease_client import (
     ANSWER_S,
     CALLS_AT_ONCE,
     COALESCE_S,
+    ENTER_PATIENCE_S,
     LOST_PATIENCE_S,
     RENEW_S,
     LeaseClient,
@@ -217,7 +218,7 @@ def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
     assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"
 
 
-@pytest.mark.parametrize(("away_s", "is_found"), [(LOST_PATIENCE_S - 1, True), (2 * LOST_PATIENCE_S, False)])
+@pytest.mark.parametrize(("away_s", "is_found"), [(ENTER_PATIENCE_S - 1, True), (2 * ENTER_PATIENCE_S, False)])
 def test_a_client_waits_for_a_supervisor_that_moves_to_another_node(away_s: float, is_found: bool) -> None:  # noqa: FBT001
     """If the supervisor's node stops, Ray restarts the supervisor elsewhere within about half a minute."""
     supervisor = Scripted(None)
@@ -227,7 +228,7 @@ def test_a_client_waits_for_a_supervisor_that_moves_to_another_node(away_s: floa
         client = LeaseClient(Ground(supervisor=supervisor), ClientName("c"), Demands(None), Leases(), lambda: None)
         with nullcontext() if is_found else pytest.raises(FleetUnavailable, match="the supervisor cannot be reached"):
             await client.enter()
-        assert asyncio.get_running_loop().time() == pytest.approx(min(away_s, LOST_PATIENCE_S), abs=1)
+        assert asyncio.get_running_loop().time() == pytest.approx(min(away_s, ENTER_PATIENCE_S), abs=1)
 
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
         runner.run(enter())
