@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.errors import UsageError
-from codecfleet.jobs.ladder.rungs import check_grid, choose, fitted, preset_names, read_rungs, rendition_spec
+from codecfleet.jobs.ladder.rungs import check_grid, choose, files_of, fitted, preset_names, read_rungs, rendition_spec
 from codecfleet.jobs.ladder.spec import LadderSpec
 
 LADDER = LadderSpec(source="film.mkv", output="ladder")
@@ -55,7 +55,11 @@ def test_options_of_the_ladder_replace_those_of_the_file(tmp_path: Path) -> None
         ('[[rendition]]\nname = "../up"', "a rendition has no name"),
         ('[[rendition]]\nname = "Master"', "cannot be named Master"),
         ('[[rendition]]\nname = "a-keyframes"', "cannot be named a-keyframes"),
-        ('[[rendition]]\nname = "a"\n[[rendition]]\nname = "a"', "two renditions are named a"),
+        ('[[rendition]]\nname = "a"\n[[rendition]]\nname = "A"', "two renditions are named a"),
+        ('[[rendition]]\nname = "a"\noverlay = "logo.png"', r"own\.toml:3: overlay cannot be set here"),
+        ('[[rendition]]\nname = "a"\nstart = "1"', "start cannot be set here"),
+        ('work = "s3://bucket/work"\n[[rendition]]\nname = "a"', "work cannot be set here"),
+        ('if_smaller = true\n[[rendition]]\nname = "a"', "if_smaller cannot be set here"),
         ('[[rendition]]\nname = "a"\nqualty = 3', "there is no key qualty"),
         ('[[rendition]]\nname = "a"\nquality = 99', "quality"),
         ("\n".join(f'[[rendition]]\nname = "a{n}"' for n in range(33)), "has 33 renditions"),
@@ -72,6 +76,14 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
     with pytest.raises(UsageError, match=message) as found:
         read()
     assert "own.toml" in found.value.message
+
+
+def test_a_file_names_the_files_that_it_needs(tmp_path: Path) -> None:
+    """A confined command must be able to read them."""
+    path = write(tmp_path, 'overlay = "logo.png"\n[[rendition]]\nname = "a"\n')
+    assert files_of(path) == (path, "logo.png")
+    assert files_of(path, Path(path).read_text()) == ("logo.png",)
+    assert files_of("hls-h264") == ()
 
 
 def test_an_unknown_preset_is_refused() -> None:
