@@ -286,7 +286,9 @@ def _check_cutree(extra: Options, picture: VideoFormat) -> None:
     for name in (name for key, value in extra if key == profile.params_key for name in _split(value)):
         if "cutree" in spellings(profile.implementation, name):
             message = f"the encoder option {name} cannot be set for pictures of {picture.width}x{picture.height}"
-            step = f"Leave it out, or encode more than {_WIDEST_OVERRUN} columns: libx265 fails with it in narrower ones."
+            step = (
+                f"Leave it out, or encode more than {_WIDEST_OVERRUN} columns: libx265 fails with it in narrower ones."
+            )
             raise Unsupported(message, step)
 
 

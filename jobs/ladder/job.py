@@ -4,9 +4,9 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +28,13 @@ from ..plan.reads import Reads, read_for
 from ..report.channel import EventChannel
 from ..report.events import Progress
 from ..report.report import Report
+from ..request.spec import TranscodeSpec
 from ..run.job_run import JobRun
 from ..stills.job import make_stills
 from ..stills.spec import StillsSpec
 from .publish import check_place, publish_package
 from .report import INDEX, LadderReport, LeftOut
-from .rungs import check_grid, choose, read_rungs, rendition_spec
+from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
 from .together import DecodeOnce, demand_of_all
 from .tracks import given_tracks
@@ -107,12 +108,21 @@ def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
     reads = read_for(asked[0])
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
-    plans = dict[str, Plan]()
-    for rung, scale in chosen:
-        each = rendition_spec(spec, rung, folder, carries=not plans).model_copy(update={"scale": scale})
-        with _naming(rung.name):
-            plans[rung.name] = plan_of(each, reads)
+    (first, first_scale), *others = chosen
+    plans = {first.name: _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)}
+    carry = plans[first.name].carry
+    # All files count from the same moment. Its place in the path keeps apart what another choice of sound needs.
+    beside_s = carry.first_presentation_s
+    folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
+    for rung, scale in others:
+        plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
+        plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
     return Ladder(spec=spec, reads=reads, plans=plans, left_out=left_out)
+
+
+def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
+    with _naming(rung.name):
+        return plan_of(spec.model_copy(update={"scale": scale}), reads)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
@@ -154,8 +164,7 @@ class _LadderRun:
     async def renditions(self) -> dict[str, Report]:
         """Make all renditions at the same time. Raises the error of the first that fails."""
         plans = self.ladder.plans
-        folder = Path(next(iter(plans.values())).spec.output).parent
-        await in_thread(lambda: folder.mkdir(exist_ok=True))
+        await in_thread(_make_folders, [Path(plan.spec.output).parent for plan in plans.values()])
         ladder = secrets.token_hex(4)
         ids = {name: f"{ladder}-{name}" for name in plans}
         demand = demand_of_all(ladder, [demand_of(plan, ids[name]) for name, plan in plans.items()])
@@ -180,6 +189,7 @@ class _LadderRun:
             channel,
             start=self.start.wait,
             read=lambda _: self.ladder.reads,
+            plan=lambda *_: self.ladder.plans[name],
             keeps_if_cancelled=lambda: True,
             keeps_record=True,
         )
@@ -213,6 +223,14 @@ class _LadderRun:
             apart=self.apart,
             wall_s=wall_s,
         )
+
+
+def _make_folders(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, folder) from error
 
 
 def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:

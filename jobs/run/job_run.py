@@ -63,6 +63,7 @@ class JobRun:
         channel: takes the job's events.
         start: starts ``pool``, and is awaited after planning; the start may already be under way.
         read: reads everything that the plan depends on.
+        plan: plans the job from its reads.
         keeps_if_cancelled: returns whether a cancelled job keeps its finished segments for another run.
         keeps_record: whether the journal stays after the output is published. The same job then returns its report at
             once.
@@ -77,6 +78,7 @@ class JobRun:
         *,
         start: Callable[[], Awaitable[None]] | None = None,
         read: Callable[[TranscodeSpec], Reads] = read_for,
+        plan: Callable[[TranscodeSpec, Reads], Plan] = plan_of,
         keeps_if_cancelled: Callable[[], bool] = lambda: False,
         keeps_record: bool = False,
     ) -> None:
@@ -85,6 +87,7 @@ class JobRun:
         self._pool = pool
         self._start = start or pool.start
         self._read = read
+        self._plan = plan
         self._keeps_if_cancelled = keeps_if_cancelled
         self._keeps_record = keeps_record
         self._work = WorkPlace(spec)
@@ -169,7 +172,7 @@ class JobRun:
         self._stamp = await in_thread(SourceStamp.of, spec.source)
         try:
             reads = await self._events.timed("index", in_thread(self._read, spec))
-            software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
+            software = await self._events.timed("plan", in_thread(self._plan, spec, reads))
         except Exception as error:  # any failure may be due to a changed source
             await in_thread(self._stamp.explain, error)
             raise

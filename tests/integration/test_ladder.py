@@ -23,6 +23,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
 
 from .local_jobs import transcode
+from .packages import film as film_with_sound
 
 ResultT = TypeVar("ResultT")
 RUNGS = {"high": (48, 30), "middle": (32, 24), "low": (16, 20)}
@@ -211,6 +212,29 @@ def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path,
     with pytest.raises(Unsupported, match="rendition bad: libx264 does not open"):
         ladder(ladder_spec(film, tmp_path, bad))
     assert [each.name for each in tmp_path.iterdir()] == ["own.toml"]
+
+
+def test_sound_before_the_pictures_moves_all_renditions_alike(tmp_path: Path) -> None:
+    """Pictures begin after the sound in each rendition, and not after sound that an earlier attempt had."""
+    source = film_with_sound(tmp_path / "film.mkv", 3, late_frames=10)
+    spec = ladder_spec(source, tmp_path, audio="aac")
+    with pytest.raises(SegmentFailed):
+        ladder(spec, pool=BadPool("high"))
+    assert _starts_s(ladder(spec)) == {"high": Fraction(2, 5), "middle": Fraction(2, 5), "low": Fraction(2, 5)}
+    silent = ladder_spec(source, tmp_path, audio="none", overwrite=True)
+    with pytest.raises(SegmentFailed):
+        ladder(spec.model_copy(update={"overwrite": True, "restart": True}), pool=BadPool("high"))
+    assert set(_starts_s(ladder(silent)).values()) == {0}
+
+
+def _starts_s(report: LadderReport) -> dict[str, Fraction]:
+    """Return when each video track begins, by its packets."""
+    starts_s = dict[str, Fraction]()
+    for track in report.package.of(PlayedKind.VIDEO):
+        with av.open(str(Path(report.output) / track_file(track.given))) as opened:
+            times_s = [each.pts * Fraction(each.time_base) for each in opened.demux(0) if each.pts is not None]
+        starts_s[track.given.name] = min(times_s)
+    return starts_s
 
 
 def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:
