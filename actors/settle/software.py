@@ -35,8 +35,9 @@ _LARGEST_TREE: Final = 64
 A picture that fits into a single unit gets different bytes in every run.
 """
 _WIDEST_OVERRUN: Final = 48
-"""The width of the widest pictures for which x265 4.2 writes past the end of a buffer, if it follows what later pictures
-take from each block (cutree): its SIMD code handles the blocks of 16 columns by fours, and always four to begin with.
+"""Up to this width x265 4.2 writes past the end of a buffer while it follows references between pictures (cutree).
+
+Its SIMD code handles blocks of 16 columns by fours, and the first four even if a row has fewer.
 """
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})

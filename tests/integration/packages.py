@@ -22,7 +22,7 @@ def film(path: Path, seconds: int = 5, rate_hz: int = 48_000, *, late_frames: in
     Pictures begin ``late_frames`` 25ths of a second after the sound.
     """
     with av.open(str(path), "w") as output:
-        video = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+        video = output.add_stream("libx264", rate=25, options={"preset": "ultrafast", "g": "25"})
         video.width, video.height = 64, 48
         sound = output.add_stream("pcm_s16le", rate=rate_hz, layout="mono")
         for number in range(25 * seconds):

@@ -57,20 +57,20 @@ def ladder_spec(film: Path, folder: Path, extra: str = "", **options: object) ->
 class BadPool(LocalPool):
     """A pool in which the last segment of one rendition cannot be encoded."""
 
-    def __init__(self, rendition: str) -> None:
+    def __init__(self, rendition: str, *, last: int = 5, after: int = 4) -> None:
         super().__init__(3)
-        self._rendition = rendition
+        self._begin, self._rendition, self._after = f"segment {last} of", rendition, after
         self._encoded = 0
         self._some = asyncio.Event()
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Fail for that segment, also if others are encoded with it, once the segments before it are encoded."""
-        if "segment 5 of" in work.label and f"-{self._rendition}" in work.label:
+        if self._begin in work.label and f"-{self._rendition}" in work.label:
             await self._some.wait()
             raise EncoderFailed("not today")
         result = await super().result_of(work, look)
         self._encoded += 1
-        if self._encoded == 4:
+        if self._encoded == self._after:
             self._some.set()
         return result
 
@@ -217,14 +217,15 @@ def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path,
 def test_sound_before_the_pictures_moves_all_renditions_alike(tmp_path: Path) -> None:
     """Pictures begin after the sound in each rendition, and not after sound that an earlier attempt had."""
     source = film_with_sound(tmp_path / "film.mkv", 3, late_frames=10)
-    spec = ladder_spec(source, tmp_path, audio="aac")
+    spec = ladder_spec(source, tmp_path, audio="aac", segment_s=Fraction(1), packaged_s=Fraction(1), overwrite=True)
     with pytest.raises(SegmentFailed):
-        ladder(spec, pool=BadPool("high"))
-    assert _starts_s(ladder(spec)) == {"high": Fraction(2, 5), "middle": Fraction(2, 5), "low": Fraction(2, 5)}
-    silent = ladder_spec(source, tmp_path, audio="none", overwrite=True)
+        ladder(spec, pool=BadPool("high", last=2, after=2))
+    report = ladder(spec)
+    assert _starts_s(report) == dict.fromkeys(RUNGS, Fraction(2, 5))
+    assert [each.restored for each in report.renditions[1][1].segments][:2] == [True, True]
     with pytest.raises(SegmentFailed):
-        ladder(spec.model_copy(update={"overwrite": True, "restart": True}), pool=BadPool("high"))
-    assert set(_starts_s(ladder(silent)).values()) == {0}
+        ladder(spec, pool=BadPool("high", last=2, after=2))
+    assert _starts_s(ladder(spec.model_copy(update={"audio": "none"}))) == dict.fromkeys(RUNGS, 0)
 
 
 def _starts_s(report: LadderReport) -> dict[str, Fraction]:
