@@ -288,7 +288,7 @@ def _check_cutree(extra: Options, picture: VideoFormat) -> None:
         if "cutree" in spellings(profile.implementation, name):
             message = f"the encoder option {name} cannot be set for pictures of {picture.width}x{picture.height}"
             step = (
-                f"Leave it out, or encode more than {_WIDEST_OVERRUN} columns: libx265 fails with it in narrower ones."
+                f"Leave it out, or use more than {_WIDEST_OVERRUN} columns: libx265 fails with it in narrow pictures."
             )
             raise Unsupported(message, step)
 

@@ -111,7 +111,7 @@ def plan_ladder(spec: LadderSpec, folder: Path) -> Ladder:
     (first, first_scale), *others = chosen
     plans = {first.name: _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)}
     carry = plans[first.name].carry
-    # All files count from the same moment. Its place in the path keeps apart what another choice of sound needs.
+    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
     beside_s = carry.first_presentation_s
     folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
     for rung, scale in others:
