@@ -82,6 +82,7 @@ lint: setup ## check style, imports between rooms, and types
 
 media: setup ## transcode and verify every file of the shared footage (takes long; MEDIA= passes options)
 	$(BIN)/python tests/media/table.py $(MEDIA)
+	$(BIN)/pytest -q tests/media/test_ladder_media.py
 
 chosen: setup ## frames by number, slice and time, over every file of the shared footage (CHOSEN= passes options)
 	$(BIN)/python -m tests.media.chosen $(CHOSEN)

@@ -103,15 +103,15 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_gr
     """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` in an option like ``x264-params``."""
     reasons = _PARAMETERS.get(implementation, {}) if parameter else _OPTIONS
     on_the_grid = _GRID_PARAMETERS.get(implementation, frozenset()) if parameter else _GRID_OPTIONS
-    spellings = _spellings(implementation, name) if parameter else {name}
-    reason = next((reasons[each] for each in spellings if each in reasons), None)
-    if on_grid and spellings & on_the_grid:
+    names = spellings(implementation, name) if parameter else {name}
+    reason = next((reasons[each] for each in names if each in reasons), None)
+    if on_grid and names & on_the_grid:
         reason = _GRID
     if reason is not None:
         raise Unsupported(f"the encoder option {name} cannot be set", f"Leave the option out: {reason}.")
 
 
-def _spellings(implementation: str, name: str) -> set[str]:
+def spellings(implementation: str, name: str) -> set[str]:
     """Return the names under which a library knows a parameter: x264 and x265 accept ``_``, ``no-`` and ``--``."""
     if implementation not in _LENIENT:
         return {name}

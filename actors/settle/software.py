@@ -13,7 +13,7 @@ from typing import Final
 from ...errors import EncoderFailed, Unsupported
 from ..encode.libraries import check_parameter, library_version
 from ..encode.profiles import INITIAL_FULLNESS, PROFILES, Options, SoftwareProfile, gop_frames, preset_index
-from ..encode.reserved import check_not_reserved
+from ..encode.reserved import check_not_reserved, spellings
 from ..encode.settings import Codec, EncoderSettings, RateControl
 from ..encode.software import SoftwareEncoder
 from ..media.values import ContentLight, MasteringDisplay, VideoFormat
@@ -33,6 +33,11 @@ _LARGEST_TREE: Final = 64
 """The side of x265's largest coding tree unit.
 
 A picture that fits into a single unit gets different bytes in every run.
+"""
+_WIDEST_OVERRUN: Final = 48
+"""Up to this width x265 4.2 writes past the end of a buffer while it follows references between pictures (cutree).
+
+Its SIMD code handles blocks of 16 columns by fours, and the first four even if a row has fewer.
 """
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
@@ -108,6 +113,8 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     if interval_s is not None and codec is Codec.AV1 and rate.bitrate_bps is not None:
         message = "with an average bitrate and requested keyframes, SVT-AV1 gives different bytes in every run"
         raise Unsupported(message, "Use --quality with --keyframe-interval, or another --codec.")
+    if codec is Codec.HEVC and picture.width <= _WIDEST_OVERRUN:
+        _check_cutree(request.options, picture)
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
     params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
@@ -227,6 +234,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
         params = {"pools": str(THREADS), "frame-threads": "1", "open-gop": "0", "info": "0", "log-level": "none"}
         params |= bucket | ({"const-vbv": "1"} if bucket else {})
         params |= {"ctu": "16"} if max(picture.width, picture.height) <= _LARGEST_TREE else {}
+        params |= {"cutree": "0"} if picture.width <= _WIDEST_OVERRUN else {}
         hdr = _named_hdr(("master-display", "max-cll"), mastering, light)
         return params | hdr | ({"hdr10": "1"} if hdr else {})
     if codec is Codec.AV1:
@@ -271,6 +279,18 @@ def _with_extra(profile: SoftwareProfile, options: dict[str, str], params: _Para
     if profile.params_key is not None:
         options[profile.params_key] = _joined(params)
     return tuple(sorted(options.items()))
+
+
+def _check_cutree(extra: Options, picture: VideoFormat) -> None:
+    """Raise Unsupported if a user's option turns on what must be off for narrow pictures: ``_WIDEST_OVERRUN``."""
+    profile = PROFILES[Codec.HEVC]
+    for name in (name for key, value in extra if key == profile.params_key for name in _split(value)):
+        if "cutree" in spellings(profile.implementation, name):
+            message = f"the encoder option {name} cannot be set for pictures of {picture.width}x{picture.height}"
+            step = (
+                f"Leave it out, or use more than {_WIDEST_OVERRUN} columns: libx265 fails with it in narrow pictures."
+            )
+            raise Unsupported(message, step)
 
 
 def _split(text: str) -> _Params:

@@ -31,6 +31,7 @@ class CarryPlan:
     timecode: str | None  #: the timecode of the output's first picture
     losses: tuple[Warning_, ...]
     end_s: Fraction | None = None  #: the end of the film on the source's clock; None if unknown
+    beside_s: Fraction | None = None  #: like ``first_presentation_s``, for sound that another file has
 
     @property
     def reports(self) -> tuple[TrackReport, ...]:
@@ -98,7 +99,7 @@ class CarryPlan:
         """When the earliest kept sound or further video track begins, on the source's clock."""
         timed = (TrackKind.AUDIO, TrackKind.VIDEO)
         kept = (t.track.start_s for t in self.tracks if t.track.kind in timed and t.action is not Action.DROP)
-        return min((start_s for start_s in kept if start_s is not None), default=None)
+        return min((start_s for start_s in (*kept, self.beside_s) if start_s is not None), default=None)
 
     @property
     def video_tags(self) -> dict[str, str]:

@@ -157,13 +157,17 @@ def _works(place: str) -> list[str]:
 def _local_works(folder: Path) -> Iterator[Path]:
     """Yield the work folders in a folder; for a ladder's, those of its renditions."""
     try:
-        for path in sorted(path for path in folder.iterdir() if _is_work(path.name) and path.is_dir()):
+        for path in sorted(filter(_is_local_work, folder.iterdir())):
             renditions = path / RENDITIONS
-            yield from _local_works(renditions) if renditions.is_dir() else (path,)
+            yield from sorted(filter(_is_local_work, renditions.rglob("*"))) if renditions.is_dir() else (path,)
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(str(folder)) from None
     except OSError as error:
         raise StorageFailed(f"{folder} cannot be listed: {error.strerror}", "Check its permissions.") from error
+
+
+def _is_local_work(path: Path) -> bool:
+    return _is_work(path.name) and path.is_dir()
 
 
 def _is_work(place: str) -> bool:

@@ -4,9 +4,9 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,18 +25,19 @@ from ..package.manifests.manifests import manifests
 from ..package.values import Package
 from ..plan.placing import demand_of
 from ..plan.plan import Plan, plan_of
-from ..plan.reads import read_for
+from ..plan.reads import Reads, read_for
 from ..report.channel import EventChannel
 from ..report.events import Progress
 from ..report.report import Report
 from ..request.config import load_config
-from ..run.job_run import JobRun, KnownSource
+from ..request.spec import TranscodeSpec
+from ..run.job_run import JobRun, PlannedJob
 from ..source.source import SourceStamp
 from ..stills.job import make_stills
 from ..stills.spec import StillsSpec
 from .publish import LadderPlace, recorded_files
 from .report import INDEX, LadderReport, LeftOut
-from .rungs import check_grid, choose, read_rungs, rendition_spec
+from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
 from .together import DecodeOnce, demand_of_all
 from .tracks import given_tracks
@@ -74,7 +75,7 @@ async def make_ladder(
         report = run.report(reports, package, finished, time.monotonic() - began_s)
         await shielded(lambda: _write(finished / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)
-        await in_thread(ladder.known.stamp.check)
+        await in_thread(ladder.stamp.check)
         await uncancellable(place.publish, finished, report.files, work)
     except BaseException:  # even after a cancellation, finished segments are kept
         await asyncio.shield(in_thread(_keep, spool))
@@ -97,7 +98,7 @@ class Ladder:
     """A planned ladder."""
 
     spec: LadderSpec
-    known: KnownSource
+    stamp: SourceStamp  #: The source's version before it was read
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
 
@@ -118,13 +119,17 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     reads = read_for(asked[0])
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
-    plans = dict[str, Plan]()
-    for rung, scale in chosen:
-        each = rendition_spec(spec, rung, folder, carries=not plans).model_copy(update={"scale": scale})
-        with _naming(rung.name):
-            plans[rung.name] = plan_of(each, reads)
-    check_sound(next(iter(plans.values())))
-    return Ladder(spec=spec, known=KnownSource(stamp, reads), plans=plans, left_out=left_out)
+    (first, first_scale), *others = chosen
+    plans = {first.name: _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)}
+    carry = plans[first.name].carry
+    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
+    beside_s = carry.first_presentation_s
+    folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
+    for rung, scale in others:
+        plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
+        plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
+    check_sound(plans[first.name])
+    return Ladder(spec=spec, stamp=stamp, plans=plans, left_out=left_out)
 
 
 def check_sound(plan: Plan) -> None:
@@ -133,6 +138,11 @@ def check_sound(plan: Plan) -> None:
         if track.kind == "audio" and track.action != "dropped" and track.output_codec not in SOUND_CODECS:
             message = f"players do not know {track.output_codec}, the codec of sound track {track.source_index}"
             raise Unsupported(message, "Use --audio aac or opus.")
+
+
+def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
+    with _naming(rung.name):
+        return plan_of(spec.model_copy(update={"scale": scale}), reads)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
@@ -174,8 +184,7 @@ class _LadderRun:
     async def renditions(self) -> dict[str, Report]:
         """Make all renditions at the same time. Raises the error of the first that fails."""
         plans = self.ladder.plans
-        folder = Path(next(iter(plans.values())).spec.output).parent
-        await in_thread(lambda: folder.mkdir(exist_ok=True))
+        await in_thread(_make_folders, [Path(plan.spec.output).parent for plan in plans.values()])
         ladder = secrets.token_hex(4)
         ids = {name: f"{ladder}-{name}" for name in plans}
         demand = demand_of_all(ladder, [demand_of(plan, ids[name]) for name, plan in plans.items()])
@@ -199,7 +208,7 @@ class _LadderRun:
             self.pool if self.apart else once,
             channel,
             start=self.start.wait,
-            known=self.ladder.known,
+            planned=PlannedJob(self.ladder.stamp, self.ladder.plans[name]),
             keeps_if_cancelled=lambda: True,
             keeps_record=True,
         )
@@ -233,6 +242,14 @@ class _LadderRun:
             apart=self.apart,
             wall_s=wall_s,
         )
+
+
+def _make_folders(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, folder) from error
 
 
 def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:

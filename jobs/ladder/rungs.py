@@ -7,7 +7,7 @@ from fractions import Fraction
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
@@ -38,6 +38,7 @@ _NO_SIDES: Final = {name: field.default for name, field in Carried.model_fields.
 _TABLE: Final = "rendition"
 _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
+Scale: TypeAlias = tuple[int | None, int] | None  #: Width and height, as ``--scale`` gives them; None keeps the size
 _WIDEST: Final = Fraction(16, 9)
 _LINES_APART: Final = 2  #: Pictures with fewer lines more or less than the source are not scaled
 
@@ -158,7 +159,7 @@ def check_grid(ladder: LadderSpec, specs: Mapping[str, TranscodeSpec]) -> None:
         raise UsageError(message, "Let --packaged-seconds be a multiple of --keyframe-interval.")
 
 
-def fitted(scale: tuple[int | None, int] | None, source: tuple[int, int]) -> tuple[int | None, int] | None:
+def fitted(scale: Scale, source: tuple[int, int]) -> Scale:
     """Return the size of a rendition whose rung asks for ``scale``, for pictures of the size ``source``.
 
     A height H means a picture of 16:9 with that height: wider pictures get the same width, not the same height, and
@@ -175,7 +176,7 @@ def fitted(scale: tuple[int | None, int] | None, source: tuple[int, int]) -> tup
 
 def choose(
     rungs: Sequence[Rung], specs: Sequence[TranscodeSpec], source: tuple[int, int]
-) -> tuple[tuple[tuple[Rung, tuple[int | None, int] | None], ...], tuple[LeftOut, ...]]:
+) -> tuple[tuple[tuple[Rung, Scale], ...], tuple[LeftOut, ...]]:
     """Return the rungs to make, each with its size, and the rungs to leave out: those larger than the source.
 
     ``specs`` are the requests of the rungs, and ``source`` is the size of the pictures before scaling. If all rungs are
@@ -196,5 +197,5 @@ def choose(
     return made, left_out
 
 
-def _enlarges(size: tuple[int | None, int] | None, source: tuple[int, int]) -> bool:
+def _enlarges(size: Scale, source: tuple[int, int]) -> bool:
     return size is not None and (size[1] > source[1] or (size[0] or 0) > source[0])

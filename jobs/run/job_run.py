@@ -39,7 +39,7 @@ from ..journal.work import WorkPlace, published
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
 from ..plan.plan import Plan, plan_of
-from ..plan.reads import Reads, read_for
+from ..plan.reads import read_for
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
@@ -54,11 +54,11 @@ _TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU work
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSource:
-    """A source that was read: its version before that, and everything that a plan depends on."""
+class PlannedJob:
+    """A job that was planned: the version of the source before it was read, and the plan."""
 
     stamp: SourceStamp
-    reads: Reads
+    plan: Plan
 
 
 class JobRun:
@@ -70,7 +70,7 @@ class JobRun:
         pool: where the work runs.
         channel: takes the job's events.
         start: starts ``pool``, and is awaited after planning; the start may already be under way.
-        known: the source, if it was read before; None to read it.
+        planned: the plan, if the job was planned before; None to read the source and to plan now.
         keeps_if_cancelled: returns whether a cancelled job keeps its finished segments for another run.
         keeps_record: whether the journal stays after the output is published. The same job then returns its report at
             once.
@@ -84,7 +84,7 @@ class JobRun:
         channel: EventChannel,
         *,
         start: Callable[[], Awaitable[None]] | None = None,
-        known: KnownSource | None = None,
+        planned: PlannedJob | None = None,
         keeps_if_cancelled: Callable[[], bool] = lambda: False,
         keeps_record: bool = False,
     ) -> None:
@@ -92,7 +92,7 @@ class JobRun:
         self._spec = spec
         self._pool = pool
         self._start = start or pool.start
-        self._known = known
+        self._planned = planned
         self._keeps_if_cancelled = keeps_if_cancelled
         self._keeps_record = keeps_record
         self._work = WorkPlace(spec)
@@ -103,7 +103,7 @@ class JobRun:
         self._said: list[Warning_] = []
         self._workers = 1
         self._warm_fleet: int | None = None
-        self._stamp = SourceStamp(spec.source, None) if known is None else known.stamp
+        self._stamp = SourceStamp(spec.source, None) if planned is None else planned.stamp
 
     async def run(self) -> Report:
         """Run the job. Afterwards there is either the complete output or no output. Raises CodecfleetError.
@@ -173,12 +173,11 @@ class JobRun:
             await asyncio.shield(in_thread(blocks.let_go))
 
     async def _run(self) -> Report:
-        spec, known = self._spec, self._known
-        if known is None:
+        spec = self._spec
+        if self._planned is None:
             self._stamp = await in_thread(SourceStamp.of, spec.source)
         try:
-            reads = await self._events.timed("index", in_thread(read_for, spec)) if known is None else known.reads
-            software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
+            software = await self._new_plan() if self._planned is None else self._planned.plan
         except Exception as error:  # any failure may be due to a changed source
             await in_thread(self._stamp.explain, error)
             raise
@@ -197,6 +196,10 @@ class JobRun:
         except Exception as error:  # as above
             await in_thread(self._stamp.explain, error)
             raise
+
+    async def _new_plan(self) -> Plan:
+        reads = await self._events.timed("index", in_thread(read_for, self._spec))
+        return await self._events.timed("plan", in_thread(plan_of, self._spec, reads))
 
     def _check_machine(self, software: Plan) -> None:
         """Refuse, before workers start, a job that this machine can never do."""

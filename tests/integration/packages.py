@@ -8,7 +8,7 @@ import numpy as np
 from av.audio.frame import AudioFrame
 
 from codecfleet.jobs.package.cmaf import write_tracks
-from codecfleet.jobs.package.values import GivenTrack, Layout, Package, TrackKind
+from codecfleet.jobs.package.values import GivenTrack, Layout, Package, PlayedKind
 from codecfleet.testing.clips import picture
 
 from .local_jobs import spec_of, transcode
@@ -16,15 +16,18 @@ from .local_jobs import spec_of, transcode
 SEGMENT_S = Fraction(2)
 
 
-def film(path: Path, seconds: int = 5, rate_hz: int = 48_000) -> Path:
-    """Write a film with sound that must be encoded for mp4: 25 pictures and a rising tone in each second."""
+def film(path: Path, seconds: int = 5, rate_hz: int = 48_000, *, late_frames: int = 0) -> Path:
+    """Write a film with sound that must be encoded for mp4: 25 pictures and a rising tone in each second.
+
+    Pictures begin ``late_frames`` 25ths of a second after the sound.
+    """
     with av.open(str(path), "w") as output:
-        video = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+        video = output.add_stream("libx264", rate=25, options={"preset": "ultrafast", "g": "25"})
         video.width, video.height = 64, 48
         sound = output.add_stream("pcm_s16le", rate=rate_hz, layout="mono")
         for number in range(25 * seconds):
             frame = picture(number, 64, 48)
-            frame.pts, frame.time_base = number, Fraction(1, 25)
+            frame.pts, frame.time_base = number + late_frames, Fraction(1, 25)
             output.mux(video.encode(frame))
             moments = np.arange(number * rate_hz // 25, (number + 1) * rate_hz // 25) / rate_hz
             wave = (8000 * np.sin(2 * np.pi * (300 + 50 * moments) * moments)).astype(np.int16)
@@ -45,7 +48,7 @@ def proven(source: Path, output: Path, **options: object) -> Path:
 
 def tracks_of(path: Path, prefix: str = "") -> list[GivenTrack]:
     """Return all tracks of a proven file, named after their kinds."""
-    kinds = {"video": TrackKind.VIDEO, "audio": TrackKind.AUDIO, "subtitle": TrackKind.TEXT}
+    kinds = {"video": PlayedKind.VIDEO, "audio": PlayedKind.AUDIO, "subtitle": PlayedKind.TEXT}
     with av.open(str(path)) as container:
         found = [(stream.index, kinds[stream.type]) for stream in container.streams if stream.type in kinds]
     return [GivenTrack(name=f"{prefix}{kind}", path=path, stream=index, kind=kind) for index, kind in found]

@@ -34,6 +34,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
 
 from .local_jobs import transcode
+from .packages import film as film_with_sound
 
 ResultT = TypeVar("ResultT")
 RUNGS = {"high": (48, 30), "middle": (32, 24), "low": (16, 20)}
@@ -67,20 +68,20 @@ def ladder_spec(film: Path, folder: Path, extra: str = "", **options: object) ->
 class BadPool(LocalPool):
     """A pool in which the last segment of one rendition cannot be encoded."""
 
-    def __init__(self, rendition: str) -> None:
+    def __init__(self, rendition: str, *, last: int = 5, after: int = 4) -> None:
         super().__init__(3)
-        self._rendition = rendition
+        self._begin, self._rendition, self._after = f"segment {last} of", rendition, after
         self._encoded = 0
         self._some = asyncio.Event()
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Fail for that segment, also if others are encoded with it, once the segments before it are encoded."""
-        if "segment 5 of" in work.label and f"-{self._rendition}" in work.label:
+        if self._begin in work.label and f"-{self._rendition}" in work.label:
             await self._some.wait()
             raise EncoderFailed("not today")
         result = await super().result_of(work, look)
         self._encoded += 1
-        if self._encoded == 4:
+        if self._encoded == self._after:
             self._some.set()
         return result
 
@@ -222,6 +223,32 @@ def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path,
     with pytest.raises(Unsupported, match="rendition bad: libx264 does not open"):
         ladder(ladder_spec(film, tmp_path, bad))
     assert [each.name for each in tmp_path.iterdir()] == ["own.toml"]
+
+
+def test_sound_before_the_pictures_moves_all_renditions_alike(tmp_path: Path) -> None:
+    """Pictures begin after the sound in each rendition, and not after sound that an earlier attempt had."""
+    source = film_with_sound(tmp_path / "film.mkv", 3, late_frames=10)
+    spec = ladder_spec(source, tmp_path, audio="aac", segment_s=Fraction(1), packaged_s=Fraction(1), overwrite=True)
+    with pytest.raises(SegmentFailed):
+        ladder(spec, pool=BadPool("high", last=2, after=2))
+    report = ladder(spec)
+    assert _starts_s(report) == dict.fromkeys(RUNGS, Fraction(2, 5))
+    assert [each.restored for each in report.renditions[1][1].segments][:2] == [True, True]
+    with pytest.raises(SegmentFailed):
+        ladder(spec, pool=BadPool("high", last=2, after=2))
+    preset = Path(spec.preset)
+    preset.write_text(preset.read_text().replace("high", "top"))
+    assert set(_starts_s(ladder(spec.model_copy(update={"audio": "none"}))).values()) == {0}
+
+
+def _starts_s(report: LadderReport) -> dict[str, Fraction]:
+    """Return when each video track begins, by its packets."""
+    starts_s = dict[str, Fraction]()
+    for track in report.package.of(PlayedKind.VIDEO):
+        with av.open(str(Path(report.output) / track_file(track.given))) as opened:
+            times_s = [each.pts * Fraction(each.time_base) for each in opened.demux(0) if each.pts is not None]
+        starts_s[track.given.name] = min(times_s)
+    return starts_s
 
 
 def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:
