@@ -7,7 +7,7 @@ import hashlib
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
@@ -26,9 +26,10 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
+from ..bitstream.dynamic_hdr import Hdr10PlusReader
 from ..bitstream.packet_headers import changes_configuration
 from ..media.av_abi import configure_decoder
-from ..media.av_stream import decoder_mark
+from ..media.av_stream import decoder_mark, extradata
 from ..media.headers import FilePart
 from ..media.kept_sources import KEPT, OpenSource
 from ..media.location import is_local
@@ -36,7 +37,7 @@ from ..media.opening import demux
 from ..media.seeking import AccessPoint, first_packets, packets_from
 from ..media.stores import Shipment
 from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
-from ..media.values import Colour
+from ..media.values import Colour, SeiMessage
 from ..surfaces.device_frame import state_colour
 from .picture_memory import can_allocate, forget_remains, is_incomplete
 from .wanted import WantedPictures, shifted_ticks
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
 
     VideoPacket: TypeAlias = Packet[VideoStream]
+
+_Messages: TypeAlias = tuple[SeiMessage, ...]
 
 DIGEST_BYTES = 16
 _LEAST_FREE_BYTES = 64 << 20
@@ -95,6 +98,7 @@ class DecodeRange:
     Empty if the decoder's colours are right.
     """
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
+    reads_hdr10_plus: bool = False  # whether to read the HDR10+ messages of the packets (``DecodeTally.hdr10_plus``)
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None if the decoder's own colours are right."""
@@ -117,6 +121,8 @@ class DecodeTally:
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
+    # The HDR10+ messages of the pictures so far, by time; no entry for pictures without messages.
+    hdr10_plus: dict[int, tuple[SeiMessage, ...]] = field(default_factory=dict)
 
     def note_damage(self, packet: int) -> None:
         """Record a damaged packet; only the first in demux order is kept."""
@@ -240,7 +246,11 @@ def decode_range(
             packets = _packets(source, track.stream, range_.entry, counted=way is _Way.COUNT)
             if packets is None:
                 continue
-            yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
+            ridden: dict[int | None, _Messages] = {}
+            if range_.reads_hdr10_plus:
+                packets = _read_hdr10_plus(packets, track.stream, ridden)
+            decoded = decoder.decode(track, _counted(packets, range_, tally), tally)
+            yield from _in_time(decoded, range_, tally, ridden)
             return
 
 
@@ -267,11 +277,29 @@ def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
     forget_remains(context)
 
 
+def _read_hdr10_plus(
+    packets: "Iterator[tuple[int, VideoPacket]]", stream: VideoStream, ridden: dict[int | None, _Messages]
+) -> "Iterator[tuple[int, VideoPacket]]":
+    """Yield the packets, and put their messages into ``ridden``, by the packets' numbers.
+
+    Messages are read here and not from pictures, because only software decoders would return them, and HEVC's decoder
+    gives pictures without messages those of the previously decoded picture.
+    """
+    reader = Hdr10PlusReader(stream.codec_context.codec.canonical_name, extradata(stream))
+    for number, packet in packets:
+        if messages := reader.messages(packet):
+            ridden[number] = messages
+        yield number, packet
+
+
 def _in_time(
-    decoded: Iterator[tuple[int | None, PictureT]], range_: DecodeRange, tally: DecodeTally
+    decoded: Iterator[tuple[int | None, PictureT]],
+    range_: DecodeRange,
+    tally: DecodeTally,
+    ridden: Mapping[int | None, _Messages],
 ) -> Iterator[tuple[int, PictureT]]:
-    """Give the decoder's frames their repaired times, in presentation order."""
-    repair: TimestampRepair[tuple[PictureT, bool]] = TimestampRepair(
+    """Give the decoder's frames their repaired times, in presentation order; ``ridden`` has messages by packet."""
+    repair: TimestampRepair[tuple[PictureT, bool, _Messages]] = TimestampRepair(
         nominal=range_.nominal_ticks,
         expected=range_.expected_ticks if range_.wanted is None else sorted(range_.wanted.ticks),
         untimed=range_.untimed,
@@ -290,16 +318,20 @@ def _in_time(
         if (colour := range_.colour(packet)) is not None:
             state_colour(frame, colour)
         damaged = packet in tally.damaged_packets
-        yield from _named(repair.push((frame, damaged), ticks), tally)
+        yield from _named(repair.push((frame, damaged, ridden.get(packet, ())), ticks), tally)
         if left is not None and not left:
             break
     yield from _named(repair.finish(), tally)
 
 
-def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    for ticks, (picture, damaged) in settled:
+def _named(
+    settled: Iterable[tuple[int, tuple[PictureT, bool, _Messages]]], tally: DecodeTally
+) -> Iterator[tuple[int, PictureT]]:
+    for ticks, (picture, damaged, messages) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
+        if messages:
+            tally.hdr10_plus[ticks] = messages
         yield ticks, picture
 
 

@@ -8,6 +8,7 @@ from ...actors.bitstream.riders import (
     CAPTIONS,
     DOLBY_VISION,
     HDR10_PLUS,
+    HDR10_PLUS_WINDOWS,
     HDR_VIVID,
     LCEVC,
     ROTATION,
@@ -17,6 +18,7 @@ from ...actors.bitstream.riders import (
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.values import Colour, VideoFormat
+from ...actors.segment.filtering import FilterSettings
 from ...actors.settle.software import codes_interlaced
 from ...errors import InputDamaged, Unsupported, WouldLose
 from ..carry.containers import Container, SampleShape
@@ -24,6 +26,8 @@ from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading
 
+_WITH_HDR10_PLUS = frozenset({Codec.HEVC, Codec.AV1})
+_HDR10_PLUS_CHECKS = ("metadata.hdr10plus", "metadata.hdr10plus-message")
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 #: The range in which an SEI message can state a mastering display's peak, in cd/m² (H.264 D.2.29)
@@ -73,13 +77,32 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
 _NO_WRITER = ": the encoders do not write it"
 _UNWRITTEN = {
     AFD: ("afd-dropped", "the active format description (AFD)", _NO_WRITER, "metadata.afd"),
-    HDR10_PLUS: ("hdr10plus-dropped", "HDR10+ dynamic metadata", _NO_WRITER, "metadata.hdr10plus"),
     HDR_VIVID: ("hdr-vivid-dropped", "HDR Vivid's dynamic metadata", _NO_WRITER),
     LCEVC: ("lcevc-dropped", "the LCEVC enhancement", "; the base layer is kept"),
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
     ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_ALPHA_CHECKS),
 }
 """The side data that no encoder writes: warning code, name, reason, and the checks that fail."""
+
+
+def hdr10_plus_losses(
+    extras: StreamExtras, codec: Codec, filters: FilterSettings, source: VideoFormat
+) -> tuple[Warning_, ...]:
+    """Return a warning if HDR10+ metadata is lost; ``source`` is the format of the source's pictures."""
+    output = filters.output
+    is_scaled = (output.width, output.height) != (source.width, source.height)
+    if HDR10_PLUS not in extras.frame_kinds:
+        return ()
+    if codec not in _WITH_HDR10_PLUS:
+        reason = f"{codec} has no place for it here"
+    elif not filters.keeps_colours:
+        reason = "the steps change the pictures that it describes"
+    elif is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
+        reason = "it names places in the pictures, whose size changes"
+    else:
+        return ()
+    message = f"HDR10+ dynamic metadata{_since(extras, HDR10_PLUS)} is lost: {reason}"
+    return (Warning_(code="hdr10plus-dropped", message=message, checks=_HDR10_PLUS_CHECKS),)
 
 
 def _since(extras: StreamExtras, kind: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ...actors.bitstream.riders import BLOCK_ADDITION, SIDE_DATA, RiderReader
+from ...actors.bitstream.riders import BLOCK_ADDITION, HDR10_PLUS, HDR10_PLUS_WINDOWS, SIDE_DATA, RiderReader
 from ...actors.decode.describe import Rider
 from .index import MISSING, TrackIndex
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from av.packet import Packet, PacketSideData
     from av.video.stream import VideoStream
+
+
+_WINDOWS_AT = 2
+"""The byte of FFmpeg's ``AVDynamicHDRPlus`` with the number of windows."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class Riders:
         kind = self._reader.added(bytes(entry)) if data_type == BLOCK_ADDITION else SIDE_DATA.get(data_type)
         if kind is not None:
             self._note(kind, pts)
+        if kind == HDR10_PLUS and bytes(entry)[_WINDOWS_AT] > 1:
+            self._note(HDR10_PLUS_WINDOWS, pts)
 
     def _note(self, kind: str, pts: int | None) -> None:
         span = self._spans.get(kind)
