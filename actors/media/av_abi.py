@@ -316,12 +316,12 @@ def hdr10_plus_payload(structure: bytes) -> bytes:
     """Return the HDR10+ metadata of an ``AVDynamicHDRPlus`` as in T.35, from application_version on."""
     library = ffmpeg()
     place, size = c_void_p(), c_size_t()
-    if library.av_dynamic_hdr_plus_to_t35(structure, byref(place), byref(size)) < 0:
+    if library.av_dynamic_hdr_plus_to_t35(structure, ctypes.byref(place), ctypes.byref(size)) < 0:
         raise MemoryError("FFmpeg could not write HDR10+ metadata")
     try:
         return ctypes.string_at(place.value or 0, size.value)
     finally:
-        library.av_freep(byref(place))
+        library.av_freep(ctypes.byref(place))
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:
