@@ -26,7 +26,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
-from ..bitstream.dynamic_hdr import Hdr10PlusReader
+from ..bitstream.dynamic_hdr import Hdr10Plus, Hdr10PlusReader
 from ..bitstream.packet_headers import changes_configuration
 from ..media.av_abi import configure_decoder
 from ..media.av_stream import decoder_mark, extradata
@@ -37,7 +37,7 @@ from ..media.opening import demux
 from ..media.seeking import AccessPoint, first_packets, packets_from
 from ..media.stores import Shipment
 from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
-from ..media.values import Colour, SeiMessage
+from ..media.values import Colour
 from ..surfaces.device_frame import state_colour
 from .picture_memory import can_allocate, forget_remains, is_incomplete
 from .wanted import WantedPictures, shifted_ticks
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
 
     VideoPacket: TypeAlias = Packet[VideoStream]
-
-_Messages: TypeAlias = tuple[SeiMessage, ...]
 
 DIGEST_BYTES = 16
 _LEAST_FREE_BYTES = 64 << 20
@@ -98,7 +96,8 @@ class DecodeRange:
     Empty if the decoder's colours are right.
     """
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
-    reads_hdr10_plus: bool = False  # whether to read the HDR10+ messages of the packets (``DecodeTally.hdr10_plus``)
+    hdr10_plus: Hdr10Plus | None = None
+    """The HDR10+ messages that hold before the range, if messages are read (``DecodeTally.hdr10_plus``); or None."""
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None if the decoder's own colours are right."""
@@ -122,7 +121,7 @@ class DecodeTally:
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
     # The HDR10+ messages of the pictures so far, by time; no entry for pictures without messages.
-    hdr10_plus: dict[int, tuple[SeiMessage, ...]] = field(default_factory=dict)
+    hdr10_plus: dict[int, Hdr10Plus] = field(default_factory=dict)
 
     def note_damage(self, packet: int) -> None:
         """Record a damaged packet; only the first in demux order is kept."""
@@ -246,9 +245,9 @@ def decode_range(
             packets = _packets(source, track.stream, range_.entry, counted=way is _Way.COUNT)
             if packets is None:
                 continue
-            ridden: dict[int | None, _Messages] = {}
-            if range_.reads_hdr10_plus:
-                packets = _read_hdr10_plus(packets, track.stream, ridden)
+            ridden: dict[int | None, Hdr10Plus] = {}
+            if range_.hdr10_plus is not None:
+                packets = _read_hdr10_plus(packets, track.stream, range_.hdr10_plus, ridden)
             decoded = decoder.decode(track, _counted(packets, range_, tally), tally)
             yield from _in_time(decoded, range_, tally, ridden)
             return
@@ -278,14 +277,16 @@ def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
 
 
 def _read_hdr10_plus(
-    packets: "Iterator[tuple[int, VideoPacket]]", stream: VideoStream, ridden: dict[int | None, _Messages]
+    packets: "Iterator[tuple[int, VideoPacket]]",
+    stream: VideoStream,
+    held: Hdr10Plus,
+    ridden: dict[int | None, Hdr10Plus],
 ) -> "Iterator[tuple[int, VideoPacket]]":
     """Yield the packets, and put their messages into ``ridden``, by the packets' numbers.
 
-    Messages are read here and not from pictures, because only software decoders would return them, and HEVC's decoder
-    gives pictures without messages those of the previously decoded picture.
+    They are read here and not from pictures, because only software decoders would return them, and not their bytes.
     """
-    reader = Hdr10PlusReader(stream.codec_context.codec.canonical_name, extradata(stream))
+    reader = Hdr10PlusReader(stream.codec_context.codec.canonical_name, extradata(stream), held)
     for number, packet in packets:
         if messages := reader.messages(packet):
             ridden[number] = messages
@@ -296,10 +297,10 @@ def _in_time(
     decoded: Iterator[tuple[int | None, PictureT]],
     range_: DecodeRange,
     tally: DecodeTally,
-    ridden: Mapping[int | None, _Messages],
+    ridden: Mapping[int | None, Hdr10Plus],
 ) -> Iterator[tuple[int, PictureT]]:
     """Give the decoder's frames their repaired times, in presentation order; ``ridden`` has messages by packet."""
-    repair: TimestampRepair[tuple[PictureT, bool, _Messages]] = TimestampRepair(
+    repair: TimestampRepair[tuple[PictureT, bool, Hdr10Plus]] = TimestampRepair(
         nominal=range_.nominal_ticks,
         expected=range_.expected_ticks if range_.wanted is None else sorted(range_.wanted.ticks),
         untimed=range_.untimed,
@@ -325,7 +326,7 @@ def _in_time(
 
 
 def _named(
-    settled: Iterable[tuple[int, tuple[PictureT, bool, _Messages]]], tally: DecodeTally
+    settled: Iterable[tuple[int, tuple[PictureT, bool, Hdr10Plus]]], tally: DecodeTally
 ) -> Iterator[tuple[int, PictureT]]:
     for ticks, (picture, damaged, messages) in settled:
         if damaged:

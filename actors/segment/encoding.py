@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeviceError, EncoderFailed, EngineFailed, EngineUnfit
+from ..bitstream.dynamic_hdr import Hdr10Plus
 from ..bitstream.sei import with_messages
 from ..closing import Closing
 from ..decode.decoding import DecodeRange, PictureT
@@ -23,7 +24,6 @@ from ..encode.session import EncodedPacket, EncoderSession
 from ..encode.settings import EncoderSettings, usable_cores, with_threads
 from ..encode.software import SoftwareEncoder
 from ..media.timeline import is_increasing
-from ..media.values import SeiMessage
 from ..surfaces.device_frame import TimedPicture
 from ..tracing import NO_SPAN, TraceSpan, span
 from .burn import Burner
@@ -257,14 +257,14 @@ class _Rendition(Closing, Generic[PictureT]):
         self._path = path
         self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
         rate, numbers = work.filters.rate, work.numbers
-        self._pacer: Pacer[tuple[PictureT, Sequence[SeiMessage]]] | None = None
+        self._pacer: Pacer[tuple[PictureT, Hdr10Plus]] | None = None
         if rate is not None and numbers is not None:
             self._pacer = Pacer(rate, range(*numbers))
         burn, output = work.filters.burn, work.filters.output
         self._burner = None if burn is None else Burner(burn, output)
         self._began_ticks: int | None = None  # if the track has its own rate: the time of the first source picture
         self._packets: list[EncodedPacket] = []
-        self._messages: dict[int, Sequence[SeiMessage]] = {}  # to write, by the encoder's time of the picture
+        self._messages: dict[int, Hdr10Plus] = {}  # to write, by the encoder's time of the picture
         self.encode_s = 0.0
         self._fed = 0
         self._base_ticks: int | None = None
@@ -282,7 +282,7 @@ class _Rendition(Closing, Generic[PictureT]):
         self._encoder.close()
         self.chain.close()
 
-    def take(self, ticks: int, picture: PictureT, hdr10_plus: Sequence[SeiMessage]) -> Iterator[None]:
+    def take(self, ticks: int, picture: PictureT, hdr10_plus: Hdr10Plus) -> Iterator[None]:
         """Encode a filtered picture, or the pictures at the track's own rate that are certain now."""
         messages = hdr10_plus if self._work.writes_hdr10_plus else ()
         if self._pacer is None:
@@ -336,7 +336,7 @@ class _Rendition(Closing, Generic[PictureT]):
             return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
-    def _encode(self, ticks: int, picture: PictureT, messages: Sequence[SeiMessage]) -> None:
+    def _encode(self, ticks: int, picture: PictureT, messages: Hdr10Plus) -> None:
         frame = self._burnt(ticks, picture)
         # Times are relative to the segment, so that the encoder's output does not depend on the segment's place in the
         # track.

@@ -155,7 +155,7 @@ class Plan:
             job=job,
             label=f"segment {segment}",
             segment=segment,
-            decode=replace(decode, reads_hdr10_plus=HDR10_PLUS in self.extras.frame_kinds),
+            decode=replace(decode, hdr10_plus=self.extras.hdr10_plus_before(decode.entry)),
             start_ticks=start.start_ticks,
             end_ticks=end.end_ticks,
             filters=self.filters.during((start.start_ticks, end.end_ticks), numbers, self.index.time_base),

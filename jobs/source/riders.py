@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from ...actors.bitstream.dynamic_hdr import Hdr10Plus, Hdr10PlusReader
 from ...actors.bitstream.riders import BLOCK_ADDITION, HDR10_PLUS, HDR10_PLUS_WINDOWS, SIDE_DATA, RiderReader
 from ...actors.decode.describe import Rider
 from .index import MISSING, TrackIndex
@@ -35,6 +36,8 @@ class Riders:
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
         self._reader = RiderReader(codec, extradata)
+        self._hdr10_plus = Hdr10PlusReader(codec, extradata)
+        self.held_hdr10_plus: list[tuple[int, Hdr10Plus]] = []  # as in ``StreamExtras``
         self._packets = 0
         self._spans: dict[str, _Span] = {}
 
@@ -50,9 +53,14 @@ class Riders:
         """Take the next packet and its side data."""
         for kind, entry in beside.items():
             self._see_beside(kind, entry, packet.pts)
-        if self._reader.reads and not packet.is_discard:
-            for kind in self._reader.kinds(memoryview(packet)):
-                self._note(kind, packet.pts)
+        kinds = self._reader.kinds(memoryview(packet)) if self._reader.reads else set()
+        held = self._hdr10_plus.held
+        if HDR10_PLUS in kinds or (held and packet.is_keyframe):
+            held = self._hdr10_plus.messages(packet)
+            if held and HDR10_PLUS not in kinds:
+                self.held_hdr10_plus.append((self._packets, held))
+        for kind in () if packet.is_discard else kinds | ({HDR10_PLUS} if held else set()):
+            self._note(kind, packet.pts)
         self._packets += 1
 
     def _see_beside(self, data_type: str, entry: "PacketSideData", pts: int | None) -> None:

@@ -26,7 +26,7 @@ from .verdict import Check, check, not_applicable
 _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
 _MESSAGE: Final = "HDR10_PLUS_MESSAGE"
-"""The HDR10+ messages of a picture's packet, beside ``DYNAMIC_HDR_PLUS``, which has their values as FFmpeg reads them."""
+"""A picture's HDR10+ messages; ``DYNAMIC_HDR_PLUS`` has their values, as FFmpeg reads them."""
 CARRIED: Final = {
     "A53_CC": "captions",
     "AFD": "afd",
@@ -79,7 +79,7 @@ class PictureTags:
 
 
 def _carried(frame: VideoFrame) -> dict[str, bytes]:
-    """Return a picture's side data; HDR10+ values that FFmpeg copied from another picture are left out."""
+    """Return a picture's side data, without HDR10+ values that FFmpeg kept from an earlier sequence."""
     found = frame_side_data(frame)
     message = frame.opaque[1] if isinstance(frame.opaque, list) else None
     if message == b"":

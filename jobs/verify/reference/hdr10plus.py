@@ -1,6 +1,6 @@
 """Reads the HDR10+ messages of a track's packets, apart from the code that writes them.
 
-FFmpeg does not return the bytes of these messages, and gives an HEVC picture without one that of another picture.
+FFmpeg does not return the bytes of these messages.
 Sources: ITU-T H.264 and H.265 7.3.2.3 and annex B; AV1 specification 5.3 and 5.8; SMPTE ST 2094-40.
 """
 
@@ -13,6 +13,8 @@ _START: Final = re.compile(rb"\x00\x00\x01")
 _ESCAPED: Final = re.compile(rb"(?<=\x00\x00)\x03(?=[\x00-\x03]|$)")
 _CODECS: Final = ("h264", "hevc", "av1")
 _H264_SEI, _HEVC_SEI = 6, 39
+_HEVC_SLICES, _HEVC_SEQUENCE = range(32), range(16, 21)
+"""The kinds of units that are slices, and of those that begin a sequence (BLA, IDR)."""
 _METADATA: Final = 5
 _HAS_SIZE, _HAS_EXTENSION = 2, 4
 _STOP: Final = b"\x80"
@@ -24,18 +26,27 @@ class MessageReader:
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
         self._extradata = extradata
+        self._held = b""
 
     def read(self, packet: bytes) -> bytes | None:
-        """Return a packet's messages, one after the other; None if the codec has none in its packets."""
+        """Return the messages that hold for a packet, one after the other; None if the codec has none in its packets.
+
+        In HEVC, messages hold until others come, or a sequence begins. Packets come in decoding order.
+        """
         if self._codec not in _CODECS:
             return None
         found = _of_obus(packet) if self._codec == "av1" else self._of_units(packet)
-        return b"".join(message for message in found if message.startswith(_HEAD))
+        messages = b"".join(message for message in found if message.startswith(_HEAD))
+        self._held = messages or self._held
+        return self._held if self._codec == "hevc" else messages
 
     def _of_units(self, packet: bytes) -> Iterator[bytes]:
         is_hevc = self._codec == "hevc"
-        for unit in self._units(packet):
-            kind = (unit[0] >> 1) % 64 if is_hevc else unit[0] % 32
+        units = list(self._units(packet))
+        kinds = [(unit[0] >> 1) % 64 if is_hevc else unit[0] % 32 for unit in units]
+        if is_hevc and next((kind for kind in kinds if kind in _HEVC_SLICES), None) in _HEVC_SEQUENCE:
+            self._held = b""
+        for kind, unit in zip(kinds, units, strict=True):
             if kind == (_HEVC_SEI if is_hevc else _H264_SEI):
                 yield from _of_sei(_ESCAPED.sub(b"", unit[2 if is_hevc else 1 :]))
 
