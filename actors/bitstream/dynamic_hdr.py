@@ -6,7 +6,7 @@ Sources: ITU-T T.35; CTA-861-H, annex S; AOM's "HDR10+ AV1 Metadata Handling Spe
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..media.av_abi import hdr10_plus_payload
+from ..media.av_abi import hdr10_plus_payload, is_hdr10_plus
 from ..media.values import SeiMessage
 from .access_points import RandomAccess, random_access_kind
 from .sei import messages_of
@@ -38,7 +38,7 @@ class Hdr10PlusReader:
         self.held = held
 
     def messages(self, packet: "Packet[VideoStream]") -> Hdr10Plus:
-        """Return the messages that hold for the packet's picture."""
+        """Return the messages that hold for the packet's picture; decoders ignore malformed ones, and so does this."""
         beside = {each.data_type: each for each in packet.iter_sidedata()}
         if "new_extradata" in beside:
             self._extradata = bytes(beside["new_extradata"])
@@ -46,7 +46,7 @@ class Hdr10PlusReader:
         found = tuple(
             message
             for message in messages_of(self._codec, data, self._extradata)
-            if message.kind == _T35 and message.payload.startswith(HDR10_PLUS_HEAD)
+            if message.kind == _T35 and _is_valid(message.payload)
         )
         if not found and "dynamic_hdr10_plus" in beside:  # WebM has them beside VP9's packets
             found = (SeiMessage(_T35, HDR10_PLUS_HEAD + hdr10_plus_payload(bytes(beside["dynamic_hdr10_plus"]))),)
@@ -55,3 +55,8 @@ class Hdr10PlusReader:
         if found or (self.held and random_access_kind(self._codec, data, self._extradata) in _NEW_SEQUENCES):
             self.held = found
         return self.held
+
+
+def _is_valid(payload: bytes) -> bool:
+    """Return whether a registered message is valid HDR10+; FFmpeg's AV1 decoder refuses packets with other HDR10+."""
+    return payload.startswith(HDR10_PLUS_HEAD) and is_hdr10_plus(payload[len(HDR10_PLUS_HEAD) :])

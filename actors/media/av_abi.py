@@ -211,6 +211,8 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_get_sample_fmt", c_int, [c_char_p]),
         ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
         ("av_channel_layout_uninit", None, [layout]),
+        ("av_dynamic_hdr_plus_alloc", c_void_p, [POINTER(c_size_t)]),
+        ("av_dynamic_hdr_plus_from_t35", c_int, [c_void_p, c_char_p, c_size_t]),
         ("av_dynamic_hdr_plus_to_t35", c_int, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
         ("av_opt_set", c_int, [c_void_p, c_char_p, c_char_p, c_int]),
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
@@ -310,6 +312,16 @@ def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
     head = ctypes.addressof(structures(stream)[0])
     if ffmpeg().av_add_index_entry(head, pos_bytes, ticks, 0, 0, _KEYFRAME_ENTRY) < 0:
         raise MemoryError
+
+
+def is_hdr10_plus(payload: bytes) -> bool:
+    """Return whether FFmpeg can read HDR10+ metadata as in T.35, from application_version on."""
+    library = ffmpeg()
+    structure = c_void_p(library.av_dynamic_hdr_plus_alloc(None))
+    try:
+        return bool(structure) and library.av_dynamic_hdr_plus_from_t35(structure, payload, len(payload)) >= 0
+    finally:
+        library.av_freep(ctypes.byref(structure))
 
 
 def hdr10_plus_payload(structure: bytes) -> bytes:

@@ -59,7 +59,8 @@ class Riders:
             held = self._hdr10_plus.messages(packet)
             if held and HDR10_PLUS not in kinds:
                 self.held_hdr10_plus.append((self._packets, held))
-        for kind in () if packet.is_discard else kinds | ({HDR10_PLUS} if held else set()):
+        kinds = kinds | {HDR10_PLUS} if held else kinds - {HDR10_PLUS, HDR10_PLUS_WINDOWS}
+        for kind in () if packet.is_discard else kinds:
             self._note(kind, packet.pts)
         self._packets += 1
 

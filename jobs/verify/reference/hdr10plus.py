@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from ....actors.media.av_abi import is_hdr10_plus
+
 _HEAD: Final = b"\xb5\x00\x3c\x00\x01\x04"
 _START: Final = re.compile(rb"\x00\x00\x01")
 _ESCAPED: Final = re.compile(rb"(?<=\x00\x00)\x03(?=[\x00-\x03]|$)")
@@ -31,12 +33,13 @@ class MessageReader:
     def read(self, packet: bytes) -> bytes | None:
         """Return the messages that hold for a packet, one after the other; None if the codec has none in its packets.
 
-        In HEVC, messages hold until others come, or a sequence begins. Packets come in decoding order.
+        In HEVC, messages hold until others come, or a sequence begins. Packets come in decoding order. Messages that
+        FFmpeg cannot read are left out.
         """
         if self._codec not in _CODECS:
             return None
         found = _of_obus(packet) if self._codec == "av1" else self._of_units(packet)
-        messages = b"".join(message for message in found if message.startswith(_HEAD))
+        messages = b"".join(each for each in found if each.startswith(_HEAD) and is_hdr10_plus(each[len(_HEAD) :]))
         self._held = messages or self._held
         return self._held if self._codec == "hevc" else messages
 
