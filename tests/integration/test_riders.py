@@ -23,7 +23,6 @@ pytestmark = pytest.mark.timeout(120)
 
 FRAMES, LATE = 50, 30
 CAPTIONS = b"\xb5\x00\x31GA94\x03\x42\xff\xfc\x80\x80\xfd\x80\x80\xff"
-HDR10_PLUS = b"\xb5\x00\x3c\x00\x01\x04\x01\x40"
 
 
 def rewritten(
@@ -104,15 +103,6 @@ def test_probe_says_when_captions_begin(tmp_path: Path) -> None:
     assert picture.captions
     assert [(r.kind, r.first_s, r.last_s) for r in picture.riders] == [("A53_CC", Fraction(6, 5), Fraction(49, 25))]
     assert "begins-late" in [oddity.code for oddity in facts.oddities]
-
-
-def test_late_hdr10plus_is_named(tmp_path: Path) -> None:
-    """HDR10+ that begins in the middle of an HEVC stream is reported as lost."""
-    clip = Clip(times=constant_times(FRAMES), encoder="libx265", options=(("x265-params", "log-level=none"),))
-    plain = make_clip(tmp_path / "plain.mp4", clip)
-    source = rewritten(plain, tmp_path / "late.mkv", late(b"\x4e\x01", HDR10_PLUS))
-    assert planned(source, "a.mkv") == ["hdr10plus-dropped"]
-    assert planned(source, "a.mkv", end_s="1") == []
 
 
 def test_two_views_that_begin_late_are_named(tmp_path: Path) -> None:
