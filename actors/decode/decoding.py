@@ -26,8 +26,8 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
-from ..bitstream.dynamic_hdr import Hdr10Plus, Hdr10PlusReader
 from ..bitstream.packet_headers import changes_configuration
+from ..bitstream.picture_messages import Messages, PictureMessageReader, PictureMessages
 from ..media.av_abi import configure_decoder
 from ..media.av_stream import decoder_mark, extradata
 from ..media.headers import FilePart
@@ -96,8 +96,8 @@ class DecodeRange:
     Empty if the decoder's colours are right.
     """
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
-    hdr10_plus: Hdr10Plus | None = None
-    """The HDR10+ messages that hold before the range, if messages are read (``DecodeTally.hdr10_plus``); or None."""
+    messages: Messages | None = None
+    """The messages that hold before the range, if messages are to be read (``DecodeTally.messages``); else None."""
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None if the decoder's own colours are right."""
@@ -120,8 +120,8 @@ class DecodeTally:
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
-    # The HDR10+ messages of the pictures so far, by time; no entry for pictures without messages.
-    hdr10_plus: dict[int, Hdr10Plus] = field(default_factory=dict)
+    # The messages of the pictures so far, by time; no entry for pictures without messages.
+    messages: dict[int, PictureMessages] = field(default_factory=dict)
 
     def note_damage(self, packet: int) -> None:
         """Record a damaged packet; only the first in demux order is kept."""
@@ -245,9 +245,9 @@ def decode_range(
             packets = _packets(source, track.stream, range_.entry, counted=way is _Way.COUNT)
             if packets is None:
                 continue
-            ridden: dict[int | None, Hdr10Plus] = {}
-            if range_.hdr10_plus is not None:
-                packets = _read_hdr10_plus(packets, track.stream, range_.hdr10_plus, ridden)
+            ridden: dict[int | None, PictureMessages] = {}
+            if range_.messages is not None:
+                packets = _read_messages(packets, track.stream, range_.messages, ridden)
             decoded = decoder.decode(track, _counted(packets, range_, tally), tally)
             yield from _in_time(decoded, range_, tally, ridden)
             return
@@ -276,17 +276,17 @@ def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
     forget_remains(context)
 
 
-def _read_hdr10_plus(
+def _read_messages(
     packets: "Iterator[tuple[int, VideoPacket]]",
     stream: VideoStream,
-    held: Hdr10Plus,
-    ridden: dict[int | None, Hdr10Plus],
+    held: Messages,
+    ridden: dict[int | None, PictureMessages],
 ) -> "Iterator[tuple[int, VideoPacket]]":
     """Yield the packets, and put their messages into ``ridden``, by the packets' numbers.
 
     They are read here and not from pictures, because only software decoders would return them, and not their bytes.
     """
-    reader = Hdr10PlusReader(stream.codec_context.codec.canonical_name, extradata(stream), held)
+    reader = PictureMessageReader(stream.codec_context.codec.canonical_name, extradata(stream), held)
     for number, packet in packets:
         if messages := reader.messages(packet):
             ridden[number] = messages
@@ -297,10 +297,10 @@ def _in_time(
     decoded: Iterator[tuple[int | None, PictureT]],
     range_: DecodeRange,
     tally: DecodeTally,
-    ridden: Mapping[int | None, Hdr10Plus],
+    ridden: Mapping[int | None, PictureMessages],
 ) -> Iterator[tuple[int, PictureT]]:
     """Give the decoder's frames their repaired times, in presentation order; ``ridden`` has messages by packet."""
-    repair: TimestampRepair[tuple[PictureT, bool, Hdr10Plus]] = TimestampRepair(
+    repair: TimestampRepair[tuple[PictureT, bool, PictureMessages]] = TimestampRepair(
         nominal=range_.nominal_ticks,
         expected=range_.expected_ticks if range_.wanted is None else sorted(range_.wanted.ticks),
         untimed=range_.untimed,
@@ -319,20 +319,20 @@ def _in_time(
         if (colour := range_.colour(packet)) is not None:
             state_colour(frame, colour)
         damaged = packet in tally.damaged_packets
-        yield from _named(repair.push((frame, damaged, ridden.get(packet, ())), ticks), tally)
+        yield from _named(repair.push((frame, damaged, ridden.get(packet, {})), ticks), tally)
         if left is not None and not left:
             break
     yield from _named(repair.finish(), tally)
 
 
 def _named(
-    settled: Iterable[tuple[int, tuple[PictureT, bool, Hdr10Plus]]], tally: DecodeTally
+    settled: Iterable[tuple[int, tuple[PictureT, bool, PictureMessages]]], tally: DecodeTally
 ) -> Iterator[tuple[int, PictureT]]:
     for ticks, (picture, damaged, messages) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
         if messages:
-            tally.hdr10_plus[ticks] = messages
+            tally.messages[ticks] = messages
         yield ticks, picture
 
 

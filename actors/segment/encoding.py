@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeviceError, EncoderFailed, EngineFailed, EngineUnfit
-from ..bitstream.dynamic_hdr import Hdr10Plus
+from ..bitstream.picture_messages import Messages, PictureMessages
 from ..bitstream.sei import with_messages
 from ..closing import Closing
 from ..decode.decoding import DecodeRange, PictureT
@@ -77,7 +77,7 @@ class EncodeSegment(Work[EncodedSegment]):
     keyframes: KeyframeGrid | CountedGrid | None = None  # None lets the encoder choose all keyframes but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
-    writes_hdr10_plus: bool = False  # whether to write the source's HDR10+ messages, which ``decode`` must read
+    kept_messages: frozenset[str] = frozenset()  # the kinds of messages to write, of those that ``decode`` reads
     library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any
     traceparent: str = ""  # the parent of the work's span
 
@@ -207,7 +207,7 @@ class _Run(Generic[PictureT]):
     def results(self) -> tuple[EncodedSegment, ...]:
         with closing(self._walk.results()) as pictures:
             for ticks, (rendition, picture) in pictures:
-                for _ in rendition.take(ticks, picture, self._walk.met.hdr10_plus.get(ticks, ())):
+                for _ in rendition.take(ticks, picture, self._walk.met.messages.get(ticks, {})):
                     self._count()
         for rendition in self._renditions:
             for _ in rendition.take_last():
@@ -257,14 +257,14 @@ class _Rendition(Closing, Generic[PictureT]):
         self._path = path
         self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
         rate, numbers = work.filters.rate, work.numbers
-        self._pacer: Pacer[tuple[PictureT, Hdr10Plus]] | None = None
+        self._pacer: Pacer[tuple[PictureT, Messages]] | None = None
         if rate is not None and numbers is not None:
             self._pacer = Pacer(rate, range(*numbers))
         burn, output = work.filters.burn, work.filters.output
         self._burner = None if burn is None else Burner(burn, output)
         self._began_ticks: int | None = None  # if the track has its own rate: the time of the first source picture
         self._packets: list[EncodedPacket] = []
-        self._messages: dict[int, Hdr10Plus] = {}  # to write, by the encoder's time of the picture
+        self._messages: dict[int, Messages] = {}  # to write, by the encoder's time of the picture
         self.encode_s = 0.0
         self._fed = 0
         self._base_ticks: int | None = None
@@ -282,15 +282,15 @@ class _Rendition(Closing, Generic[PictureT]):
         self._encoder.close()
         self.chain.close()
 
-    def take(self, ticks: int, picture: PictureT, hdr10_plus: Hdr10Plus) -> Iterator[None]:
+    def take(self, ticks: int, picture: PictureT, messages: PictureMessages) -> Iterator[None]:
         """Encode a filtered picture, or the pictures at the track's own rate that are certain now."""
-        messages = hdr10_plus if self._work.writes_hdr10_plus else ()
+        kept = tuple(each for kind, own in messages.items() if kind in self._work.kept_messages for each in own)
         if self._pacer is None:
-            self._encode(ticks, picture, messages)
+            self._encode(ticks, picture, kept)
             yield
             return
         self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
-        for number, shown in self._pacer.push(ticks, (picture, messages)):
+        for number, shown in self._pacer.push(ticks, (picture, kept)):
             self._encode(number, *shown)
             yield
 
@@ -336,7 +336,7 @@ class _Rendition(Closing, Generic[PictureT]):
             return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
-    def _encode(self, ticks: int, picture: PictureT, messages: Hdr10Plus) -> None:
+    def _encode(self, ticks: int, picture: PictureT, messages: Messages) -> None:
         frame = self._burnt(ticks, picture)
         # Times are relative to the segment, so that the encoder's output does not depend on the segment's place in the
         # track.

@@ -1,6 +1,7 @@
 """Finds the properties that the output's video loses because of its encoder, its codec or its container."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from ...actors.bitstream.riders import (
     AFD,
@@ -26,8 +27,6 @@ from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading
 
-_WITH_HDR10_PLUS = frozenset({Codec.HEVC, Codec.AV1})
-_HDR10_PLUS_CHECKS = ("metadata.hdr10plus", "metadata.hdr10plus-message")
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 #: The range in which an SEI message can state a mastering display's peak, in cd/m² (H.264 D.2.29)
@@ -76,7 +75,6 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
 
 _NO_WRITER = ": the encoders do not write it"
 _UNWRITTEN = {
-    AFD: ("afd-dropped", "the active format description (AFD)", _NO_WRITER, "metadata.afd"),
     HDR_VIVID: ("hdr-vivid-dropped", "HDR Vivid's dynamic metadata", _NO_WRITER),
     LCEVC: ("lcevc-dropped", "the LCEVC enhancement", "; the base layer is kept"),
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
@@ -85,24 +83,42 @@ _UNWRITTEN = {
 """The side data that no encoder writes: warning code, name, reason, and the checks that fail."""
 
 
-def hdr10_plus_losses(
+def message_losses(
     extras: StreamExtras, codec: Codec, filters: FilterSettings, source: VideoFormat
-) -> tuple[Warning_, ...]:
-    """Return a warning if HDR10+ metadata is lost; ``source`` is the format of the source's pictures."""
+) -> dict[str, Warning_]:
+    """Return a warning for each kind of message that is lost; ``source`` is the format of the source's pictures."""
     output = filters.output
     is_scaled = (output.width, output.height) != (source.width, source.height)
-    if HDR10_PLUS not in extras.frame_kinds:
-        return ()
-    if codec not in _WITH_HDR10_PLUS:
-        reason = f"{codec} has no place for it here"
-    elif not filters.keeps_colours:
-        reason = "the steps change the pictures that it describes"
-    elif is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
-        reason = "it names places in the pictures, whose size changes"
-    else:
-        return ()
-    message = f"HDR10+ dynamic metadata{_since(extras, HDR10_PLUS)} is lost: {reason}"
-    return (Warning_(code="hdr10plus-dropped", message=message, checks=_HDR10_PLUS_CHECKS),)
+    found = {}
+    for kind, (code, what, codecs, *checks) in _MESSAGES.items():
+        if kind not in extras.frame_kinds:
+            continue
+        if kind not in {rider.kind for rider in extras.riders}:
+            reason = "it is not read from packets of this codec"
+        elif codec not in codecs:
+            reason = f"{codec} has no place for it here"
+        elif not filters.keeps_colours:
+            reason = "the steps change the pictures that it describes"
+        elif kind == HDR10_PLUS and is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
+            reason = "it names places in the pictures, whose size changes"
+        else:
+            continue
+        message = f"{what}{_since(extras, kind)} is lost: {reason}"
+        found[kind] = Warning_(code=code, message=message, checks=tuple(checks))
+    return found
+
+
+_MESSAGES: Final[Mapping[str, tuple[str, str, frozenset[Codec], *tuple[str, ...]]]] = {
+    AFD: ("afd-dropped", "the active format description (AFD)", frozenset({Codec.H264, Codec.HEVC}), "metadata.afd"),
+    HDR10_PLUS: (
+        "hdr10plus-dropped",
+        "HDR10+ dynamic metadata",
+        frozenset({Codec.HEVC, Codec.AV1}),
+        "metadata.hdr10plus",
+        "metadata.hdr10plus-message",
+    ),
+}
+"""The messages that we write: warning code, name, the codecs that can have them, and the checks that fail."""
 
 
 def _since(extras: StreamExtras, kind: str) -> str:

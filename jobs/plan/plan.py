@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ...actors.bitstream.riders import HDR10_PLUS
+from ...actors.bitstream.picture_messages import MESSAGE_KINDS
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.libraries import library_version
 from ...actors.encode.settings import EncoderSettings
@@ -39,8 +39,8 @@ from .borders import NO_BORDER, FoundPicture
 from .losses import (
     check_dolby_vision,
     check_nothing_is_lost,
-    hdr10_plus_losses,
     keeps_dolby_vision,
+    message_losses,
     picture_losses,
 )
 from .pace import OutputClock, SourcePart, output_clock, picture_times, settle_part, source_warnings
@@ -72,7 +72,7 @@ class Plan:
     package: str = ""  #: The version of the package that drives NVENC
     expected: EncoderKind | None = None  #: The NVENC that placement chose, before the device has confirmed it
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
-    writes_hdr10_plus: bool = False  #: Whether each picture keeps its HDR10+ metadata
+    kept_messages: frozenset[str] = frozenset()  #: The kinds of messages that each picture keeps
 
     @property
     def encoder_kind(self) -> str:
@@ -81,7 +81,7 @@ class Plan:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
             return f"{self._implementation}; its device decides the settings"
-        steps = "".join(f" {name}" for name in (*self.filters.names, *(("hdr10+",) if self.writes_hdr10_plus else ())))
+        steps = "".join(f" {name}" for name in (*self.filters.names, *sorted(self.kept_messages)))
         if self.kind is None:
             return f"{encoder_kind(self.encoder)}{steps}"
         architecture, branch = self.kind.architecture, self.kind.driver_branch
@@ -155,7 +155,7 @@ class Plan:
             job=job,
             label=f"segment {segment}",
             segment=segment,
-            decode=replace(decode, hdr10_plus=self.extras.hdr10_plus_before(decode.entry)),
+            decode=replace(decode, messages=self.extras.messages_before(decode.entry)),
             start_ticks=start.start_ticks,
             end_ticks=end.end_ticks,
             filters=self.filters.during((start.start_ticks, end.end_ticks), numbers, self.index.time_base),
@@ -163,7 +163,7 @@ class Plan:
             numbers=numbers,
             keyframes=self.grid,
             require_device=self.spec.device == "gpu",
-            writes_hdr10_plus=self.writes_hdr10_plus,
+            kept_messages=self.kept_messages,
             library=library_version(self.encoder.implementation) if self.encoder.nvenc is None else self.package,
         )
 
@@ -273,8 +273,8 @@ def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
     carry = _carried(part, spec, asked.container)
     encoder = _encoder(asked, part, settled, header)
     of_picture = picture_losses(header.extras, encoder, asked.container)
-    hdr10_plus = hdr10_plus_losses(header.extras, asked.codec, settled.filters, part.format)
-    losses = (*carry.losses, *settled.losses, *header.losses, *of_picture, *hdr10_plus)
+    of_messages = message_losses(header.extras, asked.codec, settled.filters, part.format)
+    losses = (*carry.losses, *settled.losses, *header.losses, *of_picture, *of_messages.values())
     if spec.strict:
         check_nothing_is_lost(losses, part.reading)
     return Plan(
@@ -290,7 +290,7 @@ def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
         encoder=encoder,
         nvenc=asked.nvenc,
         grid=part.grid,
-        writes_hdr10_plus=HDR10_PLUS in header.extras.frame_kinds and not hdr10_plus,
+        kept_messages=(MESSAGE_KINDS & header.extras.frame_kinds) - of_messages.keys(),
         segments=part.ranges.segments,
         warnings=(
             *settled.changes,

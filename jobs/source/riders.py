@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ...actors.bitstream.dynamic_hdr import Hdr10Plus, Hdr10PlusReader
+from ...actors.bitstream.picture_messages import Messages, PictureMessageReader
 from ...actors.bitstream.riders import BLOCK_ADDITION, HDR10_PLUS, HDR10_PLUS_WINDOWS, SIDE_DATA, RiderReader
 from ...actors.decode.describe import Rider
 from .index import MISSING, TrackIndex
@@ -36,8 +36,8 @@ class Riders:
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
         self._reader = RiderReader(codec, extradata)
-        self._hdr10_plus = Hdr10PlusReader(codec, extradata)
-        self.held_hdr10_plus: list[tuple[int, Hdr10Plus]] = []  # as in ``StreamExtras``
+        self._messages = PictureMessageReader(codec, extradata)
+        self.held_messages: list[tuple[int, Messages]] = []  # as in ``StreamExtras``
         self._packets = 0
         self._spans: dict[str, _Span] = {}
 
@@ -54,11 +54,11 @@ class Riders:
         for kind, entry in beside.items():
             self._see_beside(kind, entry, packet.pts)
         kinds = self._reader.kinds(memoryview(packet)) if self._reader.reads else set()
-        held = self._hdr10_plus.held
+        held = self._messages.held
         if HDR10_PLUS in kinds or (held and packet.is_keyframe):
-            held = self._hdr10_plus.messages(packet)
+            held = self._messages.messages(packet).get(HDR10_PLUS, ())
             if held and HDR10_PLUS not in kinds:
-                self.held_hdr10_plus.append((self._packets, held))
+                self.held_messages.append((self._packets, held))
         kinds = kinds | {HDR10_PLUS} if held else kinds - {HDR10_PLUS, HDR10_PLUS_WINDOWS}
         for kind in () if packet.is_discard else kinds:
             self._note(kind, packet.pts)

@@ -198,7 +198,7 @@ class _Pass:
             tracks=tracks,
             picture=(
                 one_format(first, life, index),
-                extras.with_riders(self._riders.ridden(index), tuple(self._riders.held_hdr10_plus)),
+                extras.with_riders(self._riders.ridden(index), tuple(self._riders.held_messages)),
             ),
             undecodable="",
             first_ticks=None if pts is None or index.untimed else pts * index.tick_divisor,

@@ -35,7 +35,6 @@ CARRIED: Final = {
     "DOVI_RPU_BUFFER": "dovi-rpu",
 }
 """FFmpeg's name of side data, and the name of its check."""
-_EXACT: Final = frozenset(CARRIED) - {"AFD"}  # side data whose bytes must equal those of the source
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
@@ -146,7 +145,9 @@ class StatedPictures:
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
         now, kept = self.output.take(output, number)
-        self.altered.update(kind for kind in _EXACT & carried.keys() & kept.keys() if carried[kind] != kept[kind])
+        self.altered.update(
+            kind for kind in CARRIED.keys() & carried.keys() & kept.keys() if carried[kind] != kept[kind]
+        )
         if is_rgb(source.format) or is_rgb(output.format):
             return None
         pair = _Pair(number, was, now, source, output)

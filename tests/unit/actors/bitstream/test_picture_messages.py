@@ -4,7 +4,8 @@ import av
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.bitstream.dynamic_hdr import Hdr10PlusReader
+from codecfleet.actors.bitstream.picture_messages import PictureMessageReader
+from codecfleet.actors.bitstream.riders import AFD, HDR10_PLUS
 from codecfleet.actors.bitstream.sei import messages_of, with_messages
 from codecfleet.actors.media.values import SeiMessage
 from codecfleet.jobs.verify.reference import hdr10plus
@@ -43,7 +44,7 @@ def test_both_readers_find_the_same(number: int, windows: int) -> None:
     payload = message(number, windows=windows)
     for codec, frame in (("h264", b"\x00\x00\x01\x65\x88\x80"), ("hevc", IDR), ("av1", DELIMITER + HEADER + TILES)):
         packet = with_messages(codec, frame, [SeiMessage(4, payload), SeiMessage(4, b"\xb5\x00\x31GA94")])
-        assert Hdr10PlusReader(codec, b"").messages(av.Packet(packet)) == (SeiMessage(4, payload),)
+        assert PictureMessageReader(codec, b"").messages(av.Packet(packet)) == {HDR10_PLUS: (SeiMessage(4, payload),)}
         assert hdr10plus.MessageReader(codec, b"").read(packet) == payload
 
 
@@ -51,16 +52,29 @@ def test_messages_of_hevc_hold_until_the_next_sequence() -> None:
     """A picture without a message has the one before in decoding order; an IDR picture does not."""
     first, second = (SeiMessage(4, message(number)) for number in (1, 2))
     packets = [IDR, with_messages("hevc", TRAIL, [first]), TRAIL, with_messages("hevc", TRAIL, [second]), TRAIL, IDR]
-    reader, other = Hdr10PlusReader("hevc", b""), hdr10plus.MessageReader("hevc", b"")
-    found = [reader.messages(av.Packet(packet)) for packet in packets]
+    reader, other = PictureMessageReader("hevc", b""), hdr10plus.MessageReader("hevc", b"")
+    found = [reader.messages(av.Packet(packet)).get(HDR10_PLUS, ()) for packet in packets]
     assert found == [(), (first,), (first,), (second,), (second,), ()]
     assert [other.read(packet) for packet in packets] == [b"".join(each.payload for each in held) for held in found]
-    assert Hdr10PlusReader("hevc", b"", (first,)).messages(av.Packet(TRAIL)) == (first,)
+    assert PictureMessageReader("hevc", b"", (first,)).messages(av.Packet(TRAIL)) == {HDR10_PLUS: (first,)}
 
 
 def test_messages_of_av1_belong_to_one_picture() -> None:
     """In AV1, each picture must have its own."""
     packet, own = DELIMITER + HEADER + TILES, SeiMessage(4, message(3))
-    reader = Hdr10PlusReader("av1", b"")
-    assert reader.messages(av.Packet(with_messages("av1", packet, [own]))) == (own,)
-    assert reader.messages(av.Packet(packet)) == ()
+    reader = PictureMessageReader("av1", b"")
+    assert reader.messages(av.Packet(with_messages("av1", packet, [own]))) == {HDR10_PLUS: (own,)}
+    assert reader.messages(av.Packet(packet)) == {}
+
+
+def test_active_format_descriptions() -> None:
+    """They are found in H.264, HEVC and MPEG-2; those that say that there is none, and cut ones, are left out."""
+    afd, none, cut = b"\xb5\x00\x31DTG1\x41\xf8", b"\xb5\x00\x31DTG1\x01\xf8", b"\xb5\x00\x31DTG1\x41"
+    for codec, frame in (("h264", b"\x00\x00\x01\x65\x88\x80"), ("hevc", IDR)):
+        packet = with_messages(codec, frame, [SeiMessage(4, payload) for payload in (none, afd, cut)])
+        assert PictureMessageReader(codec, b"").messages(av.Packet(packet)) == {AFD: (SeiMessage(4, afd),)}
+    slices = b"\x00\x00\x01\x01" + b"\x00\x00\x01\xb2DTG1\x41\xfa"
+    packet = (
+        b"\x00\x00\x01\x00\x00\x0f\x00\x00" + b"".join(b"\x00\x00\x01\xb2" + each[3:] for each in (none, afd)) + slices
+    )
+    assert PictureMessageReader("mpeg2video", b"").messages(av.Packet(packet)) == {AFD: (SeiMessage(4, afd),)}
