@@ -47,6 +47,7 @@ _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _PALETTE_BYTES = 1024  # AVPALETTE_SIZE
 _ADVICE = "Install the PyAV version that codecfleet's package metadata requires."
 _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
+_INPUT_PADDING_BYTES: Final = 64  # AV_INPUT_BUFFER_PADDING_SIZE
 _KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
 _INTERLACED: Final = 1 << 3  # AV_FRAME_FLAG_INTERLACED
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
@@ -319,7 +320,8 @@ def is_hdr10_plus(payload: bytes) -> bool:
     library = ffmpeg()
     structure = c_void_p(library.av_dynamic_hdr_plus_alloc(None))
     try:
-        return bool(structure) and library.av_dynamic_hdr_plus_from_t35(structure, payload, len(payload)) >= 0
+        padded = payload + bytes(_INPUT_PADDING_BYTES)
+        return bool(structure) and library.av_dynamic_hdr_plus_from_t35(structure, padded, len(payload)) >= 0
     finally:
         library.av_freep(ctypes.byref(structure))
 

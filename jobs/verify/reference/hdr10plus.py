@@ -55,7 +55,7 @@ class MessageReader:
 
     def _units(self, packet: bytes) -> Iterator[bytes]:
         place = 21 if self._codec == "hevc" else 4
-        if self._extradata[:1] != b"\x01":
+        if self._extradata[:1] != b"\x01" or len(self._extradata) <= place:
             yield from filter(None, _START.split(packet)[1:])
             return
         prefix = self._extradata[place] % 4 + 1
