@@ -12,7 +12,7 @@ from ....actors.media.av_abi import is_hdr10_plus
 
 _HEAD: Final = b"\xb5\x00\x3c\x00\x01\x04"
 _START: Final = re.compile(rb"\x00\x00\x01")
-_ESCAPED: Final = re.compile(rb"(?<=\x00\x00)\x03(?=[\x00-\x03]|$)")
+_ESCAPED: Final = re.compile(rb"(?<=\x00\x00)\x03")
 _CODECS: Final = ("h264", "hevc", "av1")
 _H264_SEI, _HEVC_SEI = 6, 39
 _HEVC_SLICES, _HEVC_SEQUENCE = range(32), range(16, 21)
@@ -56,7 +56,7 @@ class MessageReader:
     def _units(self, packet: bytes) -> Iterator[bytes]:
         place = 21 if self._codec == "hevc" else 4
         if self._extradata[:1] != b"\x01" or len(self._extradata) <= place:
-            yield from filter(None, _START.split(packet)[1:])
+            yield from filter(None, (unit.rstrip(b"\x00") for unit in _START.split(packet)[1:]))
             return
         prefix = self._extradata[place] % 4 + 1
         while len(packet) > prefix:
@@ -88,7 +88,7 @@ def _of_obus(packet: bytes) -> Iterator[bytes]:
         if flags & _HAS_SIZE:
             size, packet = _leb128(packet)
         if kind == _METADATA and packet[:1] == b"\x04":  # METADATA_TYPE_ITUT_T35
-            yield packet[1:size].rstrip(b"\x00")[:-1]
+            yield packet[1:size].rstrip(b"\x00").removesuffix(_STOP)
         packet = packet[size:]
 
 

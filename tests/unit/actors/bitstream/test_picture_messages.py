@@ -9,7 +9,7 @@ from codecfleet.actors.bitstream.riders import AFD, HDR10_PLUS
 from codecfleet.actors.bitstream.sei import messages_of, with_messages
 from codecfleet.actors.media.values import SeiMessage
 from codecfleet.jobs.verify.reference import hdr10plus
-from tests.integration.test_hdr10plus import message
+from tests.hdr10plus_films import message
 
 HEADS = b"\x00\x00\x00\x01\x46\x01\x50\x00\x00\x00\x01\x44\x01\xc0"
 IDR, TRAIL = b"\x00\x00\x00\x01\x28\x01\xaf\x80", b"\x00\x00\x00\x01\x02\x01\xd0\x80"
