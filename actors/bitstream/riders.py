@@ -166,7 +166,7 @@ def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
         return
     for kind, payload in sei_messages(unit, hevc=hevc):
         if kind == _T35:
-            yield from _of_registered(payload)
+            yield from registered_kinds(payload)
         elif kind == _FRAME_PACKING and payload and not _cancels_packing(payload):
             yield STEREO
         elif kind == _ORIENTATION and 0 < int.from_bytes(payload[:3].ljust(3, b"\0")) >> 5 < _ORIENTATION_CANCELLED:
@@ -215,11 +215,11 @@ def _of_open_units(data: bytes) -> set[str]:
     found: set[str] = set()
     for unit in open_bitstream_units(data):
         if unit.kind == _METADATA_OBU and unit.payload[:1] == bytes((_T35,)):
-            found.update(_of_registered(unit.payload[1:]))
+            found.update(registered_kinds(unit.payload[1:]))
     return found
 
 
-def _of_registered(payload: bytes) -> Iterator[str]:
+def registered_kinds(payload: bytes) -> Iterator[str]:
     """Yield the kinds of side data in a registered message (T.35)."""
     if (match := _REGISTERED.match(payload)) is not None:
         yield str(match.lastgroup)

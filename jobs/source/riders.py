@@ -5,7 +5,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ...actors.bitstream.picture_messages import Messages, PictureMessageReader
-from ...actors.bitstream.riders import BLOCK_ADDITION, HDR10_PLUS, HDR10_PLUS_WINDOWS, SIDE_DATA, RiderReader
+from ...actors.bitstream.riders import (
+    BLOCK_ADDITION,
+    HDR10_PLUS,
+    HDR10_PLUS_WINDOWS,
+    SIDE_DATA,
+    RiderReader,
+    registered_kinds,
+)
 from ...actors.decode.describe import Rider
 from .index import MISSING, TrackIndex
 
@@ -59,7 +66,8 @@ class Riders:
             held = self._messages.messages(packet).get(HDR10_PLUS, ())
             if held and HDR10_PLUS not in kinds:
                 self.held_messages.append((self._packets, held))
-        kinds = kinds | {HDR10_PLUS} if held else kinds - {HDR10_PLUS, HDR10_PLUS_WINDOWS}
+        kinds -= {HDR10_PLUS, HDR10_PLUS_WINDOWS}
+        kinds.update(kind for message in held for kind in registered_kinds(message.payload))
         for kind in () if packet.is_discard else kinds:
             self._note(kind, packet.pts)
         self._packets += 1
@@ -67,6 +75,7 @@ class Riders:
     def _see_beside(self, data_type: str, entry: "PacketSideData", pts: int | None) -> None:
         if data_type == "new_extradata":
             self._reader = RiderReader(self._codec, bytes(entry))
+            self._messages = PictureMessageReader(self._codec, bytes(entry), self._messages.held)
         kind = self._reader.added(bytes(entry)) if data_type == BLOCK_ADDITION else SIDE_DATA.get(data_type)
         if kind is not None:
             self._note(kind, pts)
