@@ -17,6 +17,8 @@ from .parameter_sets import configuration_units
 CAPTIONS: Final = "A53_CC"
 AFD: Final = "AFD"
 HDR10_PLUS: Final = "DYNAMIC_HDR_PLUS"
+HDR10_PLUS_WINDOWS: Final = "HDR10_PLUS_WINDOWS"
+"""HDR10+ metadata with windows: parts of the picture, beside the window of all pixels that it always has."""
 HDR_VIVID: Final = "DYNAMIC_HDR_VIVID"
 DOLBY_VISION: Final = "DOVI_RPU_BUFFER"
 SECOND_VIEW: Final = "VIEW_ID"
@@ -57,6 +59,8 @@ _SCALABLE: Final = 0x80
 _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
 """The type of registered messages, which is the same in SEI and in AV1's metadata."""
+_WINDOWS_AT, _SECOND_WINDOW = 7, b"\x80"
+"""The byte of an HDR10+ message whose first two bits are num_windows, and its least value with two windows."""
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
@@ -161,8 +165,8 @@ def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
     if not unit or nal_kind(unit, hevc=hevc) not in (_HEVC_SEI if hevc else (_H264_SEI,)):
         return
     for kind, payload in sei_messages(unit, hevc=hevc):
-        if kind == _T35 and (match := _REGISTERED.match(payload)) is not None:
-            yield str(match.lastgroup)
+        if kind == _T35:
+            yield from registered_kinds(payload)
         elif kind == _FRAME_PACKING and payload and not _cancels_packing(payload):
             yield STEREO
         elif kind == _ORIENTATION and 0 < int.from_bytes(payload[:3].ljust(3, b"\0")) >> 5 < _ORIENTATION_CANCELLED:
@@ -210,10 +214,17 @@ def _is_above(packet: memoryview, begin: int) -> bool:
 def _of_open_units(data: bytes) -> set[str]:
     found: set[str] = set()
     for unit in open_bitstream_units(data):
-        is_registered = unit.kind == _METADATA_OBU and unit.payload[:1] == bytes((_T35,))
-        if is_registered and (match := _REGISTERED.match(unit.payload, 1)) is not None:
-            found.add(str(match.lastgroup))
+        if unit.kind == _METADATA_OBU and unit.payload[:1] == bytes((_T35,)):
+            found.update(registered_kinds(unit.payload[1:]))
     return found
+
+
+def registered_kinds(payload: bytes) -> Iterator[str]:
+    """Yield the kinds of side data in a registered message (T.35)."""
+    if (match := _REGISTERED.match(payload)) is not None:
+        yield str(match.lastgroup)
+        if match.lastgroup == HDR10_PLUS and payload[_WINDOWS_AT : _WINDOWS_AT + 1] >= _SECOND_WINDOW:
+            yield HDR10_PLUS_WINDOWS
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..media.values import ContentLight, HdrStatic, MasteringDisplay, SeiMessage
 from .access_points import annex_b, nal_kind, nal_units, sei_messages
-from .packet_headers import leb128, open_bitstream_units
+from .packet_headers import ObuKind, leb128, open_bitstream_units
 
 _UNIT_KINDS: Final = {"h264": 6, "hevc": 39}
 _UNIT_HEADERS: Final = {"h264": b"\x06", "hevc": b"\x4e\x01"}
@@ -20,8 +20,7 @@ _ZEROS, _PREVENTION = 2, 3
 """An emulation prevention byte of 3 is inserted between two zero bytes and a byte of 0 to 3."""
 _FULL: Final = 0xFF
 _METADATA_OBU, _METADATA_HEADER = 5, b"\x2a"  # with a size field
-_BEFORE_FRAMES: Final = (1, 2, _METADATA_OBU)
-"""The OBUs that may precede a metadata OBU: sequence header, temporal delimiter, and other metadata."""
+_FRAMES: Final = (ObuKind.FRAME_HEADER, ObuKind.FRAME)
 _MASTERING: Final = {"h264": 137, "hevc": 137, "av1": 2}
 _LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
 _DISPLAY: Final = struct.Struct(">8H2I")
@@ -68,9 +67,12 @@ def hdr_messages(codec: str, hdr: HdrStatic) -> list[SeiMessage]:
 
 
 def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) -> bytes:
-    """Return a packet (Annex B, or OBUs) with messages inserted before its picture, after its existing messages."""
+    """Return a packet (Annex B, or OBUs) with messages inserted before its picture, after its existing messages.
+
+    Decoders of AV1 take messages to belong to the next frame, so they stand after any frames that are not shown.
+    """
     if codec == "av1":
-        at = _end_of_heads(payload)
+        at = _shown_frame_at(payload)
         return payload[:at] + b"".join(message_unit(codec, each) for each in messages) + payload[at:]
     hevc = codec == "hevc"
     units = list(nal_units(payload))
@@ -109,13 +111,14 @@ def _mastering_payload(codec: str, display: MasteringDisplay) -> bytes:
     return _DISPLAY.pack(*fixed, round(display.max_luminance * largest), round(display.min_luminance * least))
 
 
-def _end_of_heads(data: bytes) -> int:
-    """Return the position of the first OBU that must come after metadata."""
-    at = 0
-    while at < len(data) and data[at] >> 3 & 15 in _BEFORE_FRAMES and data[at] & 2:
-        size, begin = leb128(data, at + (2 if data[at] & 4 else 1))
+def _shown_frame_at(data: bytes) -> int:
+    """Return the position of the header of a temporal unit's last frame, the only one that is shown."""
+    at = found = 0
+    while at < len(data):
+        found = at if data[at] >> 3 & 15 in _FRAMES else found
+        size, begin = leb128(data, at + (2 if data[at] & 4 else 1)) if data[at] & 2 else (len(data), at)
         at = begin + size
-    return min(at, len(data))
+    return found
 
 
 def _number(value: int) -> bytes:

@@ -7,7 +7,7 @@ import hashlib
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
@@ -27,8 +27,9 @@ from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
 from ..bitstream.packet_headers import changes_configuration
+from ..bitstream.picture_messages import Messages, PictureMessageReader, PictureMessages
 from ..media.av_abi import configure_decoder
-from ..media.av_stream import decoder_mark
+from ..media.av_stream import decoder_mark, extradata
 from ..media.headers import FilePart
 from ..media.kept_sources import KEPT, OpenSource
 from ..media.location import is_local
@@ -95,6 +96,8 @@ class DecodeRange:
     Empty if the decoder's colours are right.
     """
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
+    messages: Messages | None = None
+    """The messages that hold before the range, if messages are to be read (``DecodeTally.messages``); else None."""
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None if the decoder's own colours are right."""
@@ -117,6 +120,8 @@ class DecodeTally:
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
+    # The messages of the pictures so far, by time; no entry for pictures without messages.
+    messages: dict[int, PictureMessages] = field(default_factory=dict)
 
     def note_damage(self, packet: int) -> None:
         """Record a damaged packet; only the first in demux order is kept."""
@@ -240,7 +245,11 @@ def decode_range(
             packets = _packets(source, track.stream, range_.entry, counted=way is _Way.COUNT)
             if packets is None:
                 continue
-            yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
+            ridden: dict[int | None, PictureMessages] = {}
+            if range_.messages is not None:
+                packets = _read_messages(packets, track.stream, range_.messages, ridden)
+            decoded = decoder.decode(track, _counted(packets, range_, tally), tally)
+            yield from _in_time(decoded, range_, tally, ridden)
             return
 
 
@@ -267,11 +276,31 @@ def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
     forget_remains(context)
 
 
+def _read_messages(
+    packets: "Iterator[tuple[int, VideoPacket]]",
+    stream: VideoStream,
+    held: Messages,
+    ridden: dict[int | None, PictureMessages],
+) -> "Iterator[tuple[int, VideoPacket]]":
+    """Yield the packets, and put their messages into ``ridden``, by the packets' numbers.
+
+    They are read here and not from pictures, because only software decoders would return them, and not their bytes.
+    """
+    reader = PictureMessageReader(stream.codec_context.codec.canonical_name, extradata(stream), held)
+    for number, packet in packets:
+        if messages := reader.messages(packet):
+            ridden[number] = messages
+        yield number, packet
+
+
 def _in_time(
-    decoded: Iterator[tuple[int | None, PictureT]], range_: DecodeRange, tally: DecodeTally
+    decoded: Iterator[tuple[int | None, PictureT]],
+    range_: DecodeRange,
+    tally: DecodeTally,
+    ridden: Mapping[int | None, PictureMessages],
 ) -> Iterator[tuple[int, PictureT]]:
-    """Give the decoder's frames their repaired times, in presentation order."""
-    repair: TimestampRepair[tuple[PictureT, bool]] = TimestampRepair(
+    """Give the decoder's frames their repaired times, in presentation order; ``ridden`` has messages by packet."""
+    repair: TimestampRepair[tuple[PictureT, bool, PictureMessages]] = TimestampRepair(
         nominal=range_.nominal_ticks,
         expected=range_.expected_ticks if range_.wanted is None else sorted(range_.wanted.ticks),
         untimed=range_.untimed,
@@ -290,16 +319,20 @@ def _in_time(
         if (colour := range_.colour(packet)) is not None:
             state_colour(frame, colour)
         damaged = packet in tally.damaged_packets
-        yield from _named(repair.push((frame, damaged), ticks), tally)
+        yield from _named(repair.push((frame, damaged, ridden.get(packet, {})), ticks), tally)
         if left is not None and not left:
             break
     yield from _named(repair.finish(), tally)
 
 
-def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    for ticks, (picture, damaged) in settled:
+def _named(
+    settled: Iterable[tuple[int, tuple[PictureT, bool, PictureMessages]]], tally: DecodeTally
+) -> Iterator[tuple[int, PictureT]]:
+    for ticks, (picture, damaged, messages) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
+        if messages:
+            tally.messages[ticks] = messages
         yield ticks, picture
 
 

@@ -11,9 +11,11 @@ from math import hypot
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, cast
 
 from ...errors import InputUnreadable
+from ..bitstream.picture_messages import MESSAGE_KINDS, Messages
 from ..bitstream.riders import ALPHA, CAPTIONS
 from ..media.av_abi import frame_structure
 from ..media.av_stream import FieldOrder, side_data, video_parameters
+from ..media.seeking import AccessPoint
 from ..media.values import (
     UNSPECIFIED,
     Colour,
@@ -96,13 +98,20 @@ class StreamExtras:
     """FFmpeg's names of the side data on the first picture, or on all pictures once ``riders`` are known."""
     riders: tuple[Rider, ...] = ()
     """The side data on the packets of the whole track; empty if only the first picture was read."""
+    held_messages: tuple[tuple[int, Messages], ...] = ()
+    """The keyframes' packets without HDR10+ messages of their own, and the earlier messages that still hold there."""
     device_unsupported_reason: str = ""
     """Why no GPU may decode the track; "" if a GPU may."""
 
-    def with_riders(self, riders: tuple[Rider, ...]) -> Self:
+    def with_riders(self, riders: tuple[Rider, ...], held_messages: tuple[tuple[int, Messages], ...] = ()) -> Self:
         """Return a copy with ``riders`` as the side data of the track's pictures."""
         kinds = self.frame_kinds | {rider.kind for rider in riders}
-        return replace(self, frame_kinds=kinds, riders=riders)
+        return replace(self, frame_kinds=kinds, riders=riders, held_messages=held_messages)
+
+    def messages_before(self, entry: AccessPoint | None) -> Messages | None:
+        """Return the messages that hold before decoding starts at ``entry``; None if no picture has any to read."""
+        held = () if entry is None else dict(self.held_messages).get(entry.packet, ())
+        return held if MESSAGE_KINDS & self.frame_kinds else None
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
         """Return a copy for the pictures shown in [start, end); the times count from the first picture.

@@ -47,6 +47,7 @@ _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _PALETTE_BYTES = 1024  # AVPALETTE_SIZE
 _ADVICE = "Install the PyAV version that codecfleet's package metadata requires."
 _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
+_INPUT_PADDING_BYTES: Final = 64  # AV_INPUT_BUFFER_PADDING_SIZE
 _KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
 _INTERLACED: Final = 1 << 3  # AV_FRAME_FLAG_INTERLACED
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
@@ -211,6 +212,9 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_get_sample_fmt", c_int, [c_char_p]),
         ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
         ("av_channel_layout_uninit", None, [layout]),
+        ("av_dynamic_hdr_plus_alloc", c_void_p, [POINTER(c_size_t)]),
+        ("av_dynamic_hdr_plus_from_t35", c_int, [c_void_p, c_char_p, c_size_t]),
+        ("av_dynamic_hdr_plus_to_t35", c_int, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
         ("av_opt_set", c_int, [c_void_p, c_char_p, c_char_p, c_int]),
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
         ("av_add_index_entry", c_int, [c_void_p, c_int64, c_int64, c_int, c_int, c_int]),
@@ -309,6 +313,29 @@ def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
     head = ctypes.addressof(structures(stream)[0])
     if ffmpeg().av_add_index_entry(head, pos_bytes, ticks, 0, 0, _KEYFRAME_ENTRY) < 0:
         raise MemoryError
+
+
+def is_hdr10_plus(payload: bytes) -> bool:
+    """Return whether FFmpeg can read HDR10+ metadata as in T.35, from application_version on."""
+    library = ffmpeg()
+    structure = c_void_p(library.av_dynamic_hdr_plus_alloc(None))
+    try:
+        padded = payload + bytes(_INPUT_PADDING_BYTES)
+        return bool(structure) and library.av_dynamic_hdr_plus_from_t35(structure, padded, len(payload)) >= 0
+    finally:
+        library.av_freep(ctypes.byref(structure))
+
+
+def hdr10_plus_payload(structure: bytes) -> bytes:
+    """Return the HDR10+ metadata of an ``AVDynamicHDRPlus`` as in T.35, from application_version on."""
+    library = ffmpeg()
+    place, size = c_void_p(), c_size_t()
+    if library.av_dynamic_hdr_plus_to_t35(structure, ctypes.byref(place), ctypes.byref(size)) < 0:
+        raise MemoryError("FFmpeg could not write HDR10+ metadata")
+    try:
+        return ctypes.string_at(place.value or 0, size.value)
+    finally:
+        library.av_freep(ctypes.byref(place))
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeviceError, EncoderFailed, EngineFailed, EngineUnfit
+from ..bitstream.picture_messages import Messages, PictureMessages
+from ..bitstream.sei import with_messages
 from ..closing import Closing
 from ..decode.decoding import DecodeRange, PictureT
 from ..device.interface import WorkerDevice
@@ -75,6 +77,7 @@ class EncodeSegment(Work[EncodedSegment]):
     keyframes: KeyframeGrid | CountedGrid | None = None  # None lets the encoder choose all keyframes but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
+    kept_messages: frozenset[str] = frozenset()  # the kinds of messages to write, of those that ``decode`` reads
     library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any
     traceparent: str = ""  # the parent of the work's span
 
@@ -204,7 +207,7 @@ class _Run(Generic[PictureT]):
     def results(self) -> tuple[EncodedSegment, ...]:
         with closing(self._walk.results()) as pictures:
             for ticks, (rendition, picture) in pictures:
-                for _ in rendition.take(ticks, picture):
+                for _ in rendition.take(ticks, picture, self._walk.met.messages.get(ticks, {})):
                     self._count()
         for rendition in self._renditions:
             for _ in rendition.take_last():
@@ -254,13 +257,14 @@ class _Rendition(Closing, Generic[PictureT]):
         self._path = path
         self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
         rate, numbers = work.filters.rate, work.numbers
-        self._pacer: Pacer[PictureT] | None = None
+        self._pacer: Pacer[tuple[PictureT, Messages]] | None = None
         if rate is not None and numbers is not None:
             self._pacer = Pacer(rate, range(*numbers))
         burn, output = work.filters.burn, work.filters.output
         self._burner = None if burn is None else Burner(burn, output)
         self._began_ticks: int | None = None  # if the track has its own rate: the time of the first source picture
         self._packets: list[EncodedPacket] = []
+        self._messages: dict[int, Messages] = {}  # to write, by the encoder's time of the picture
         self.encode_s = 0.0
         self._fed = 0
         self._base_ticks: int | None = None
@@ -278,28 +282,29 @@ class _Rendition(Closing, Generic[PictureT]):
         self._encoder.close()
         self.chain.close()
 
-    def take(self, ticks: int, picture: PictureT) -> Iterator[None]:
+    def take(self, ticks: int, picture: PictureT, messages: PictureMessages) -> Iterator[None]:
         """Encode a filtered picture, or the pictures at the track's own rate that are certain now."""
+        kept = tuple(each for kind, own in messages.items() if kind in self._work.kept_messages for each in own)
         if self._pacer is None:
-            self._encode(ticks, picture)
+            self._encode(ticks, picture, kept)
             yield
             return
         self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
-        for number, shown in self._pacer.push(ticks, picture):
-            self._encode(number, shown)
+        for number, shown in self._pacer.push(ticks, (picture, kept)):
+            self._encode(number, *shown)
             yield
 
     def take_last(self) -> Iterator[None]:
         """Encode the pictures that show the last source picture."""
         if self._pacer is not None:
             for number, shown in self._pacer.finish():
-                self._encode(number, shown)
+                self._encode(number, *shown)
                 yield
 
     def drain(self) -> bool:
         """Fetch a packet that the encoder still holds; return False after the last."""
         packet = self._timed(partial(next, self._remaining, None))
-        self._packets += [] if packet is None else [packet]
+        self._packets += [] if packet is None else [self._with_messages(packet)]
         return packet is not None
 
     def result(self, tally: SegmentTally, taken: list[int], shared_s: float) -> EncodedSegment:
@@ -331,7 +336,7 @@ class _Rendition(Closing, Generic[PictureT]):
             return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
-    def _encode(self, ticks: int, picture: PictureT) -> None:
+    def _encode(self, ticks: int, picture: PictureT, messages: Messages) -> None:
         frame = self._burnt(ticks, picture)
         # Times are relative to the segment, so that the encoder's output does not depend on the segment's place in the
         # track.
@@ -344,8 +349,18 @@ class _Rendition(Closing, Generic[PictureT]):
         keyframe = grid is not None and grid.is_keyframe(ticks, self._last_ticks)
         self._keyframes += [ticks] if keyframe else []
         self._last_ticks = ticks
-        self._packets += self._timed(partial(self._encoder.encode, frame, keyframe=keyframe))
+        if messages:
+            self._messages[ticks - self._base_ticks] = messages
+        encoded = self._timed(partial(self._encoder.encode, frame, keyframe=keyframe))
+        self._packets += [self._with_messages(packet) for packet in encoded]
         self._fed += 1
+
+    def _with_messages(self, packet: EncodedPacket) -> EncodedPacket:
+        """Write a picture's messages here, so that every encoder and every decoder gives the same."""
+        messages = self._messages.pop(packet.pts_ticks, ())
+        if not messages:
+            return packet
+        return replace(packet, payload=with_messages(self._work.encoder.codec, packet.payload, messages))
 
     def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - a picture in host memory if anything is burnt in
         if self._burner is None:

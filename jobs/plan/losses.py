@@ -1,6 +1,7 @@
 """Finds the properties that the output's video loses because of its encoder, its codec or its container."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from ...actors.bitstream.riders import (
     AFD,
@@ -8,6 +9,7 @@ from ...actors.bitstream.riders import (
     CAPTIONS,
     DOLBY_VISION,
     HDR10_PLUS,
+    HDR10_PLUS_WINDOWS,
     HDR_VIVID,
     LCEVC,
     ROTATION,
@@ -17,6 +19,7 @@ from ...actors.bitstream.riders import (
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.values import Colour, VideoFormat
+from ...actors.segment.filtering import FilterSettings
 from ...actors.settle.software import codes_interlaced
 from ...errors import InputDamaged, Unsupported, WouldLose
 from ..carry.containers import Container, SampleShape
@@ -72,14 +75,50 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
 
 _NO_WRITER = ": the encoders do not write it"
 _UNWRITTEN = {
-    AFD: ("afd-dropped", "the active format description (AFD)", _NO_WRITER, "metadata.afd"),
-    HDR10_PLUS: ("hdr10plus-dropped", "HDR10+ dynamic metadata", _NO_WRITER, "metadata.hdr10plus"),
     HDR_VIVID: ("hdr-vivid-dropped", "HDR Vivid's dynamic metadata", _NO_WRITER),
     LCEVC: ("lcevc-dropped", "the LCEVC enhancement", "; the base layer is kept"),
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
     ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_ALPHA_CHECKS),
 }
 """The side data that no encoder writes: warning code, name, reason, and the checks that fail."""
+
+
+def message_losses(
+    extras: StreamExtras, codec: Codec, filters: FilterSettings, source: VideoFormat
+) -> dict[str, Warning_]:
+    """Return a warning for each kind of message that is lost; ``source`` is the format of the source's pictures."""
+    output = filters.output
+    is_scaled = (output.width, output.height) != (source.width, source.height)
+    found = {}
+    for kind, (code, what, codecs, *checks) in _MESSAGES.items():
+        if kind not in extras.frame_kinds:
+            continue
+        if kind not in {rider.kind for rider in extras.riders}:
+            reason = "it is not read from packets of this codec"
+        elif codec not in codecs:
+            reason = f"{codec} has no place for it here"
+        elif not filters.keeps_colours:
+            reason = "the steps change the pictures that it describes"
+        elif kind == HDR10_PLUS and is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
+            reason = "it names places in the pictures, whose size changes"
+        else:
+            continue
+        message = f"{what}{_since(extras, kind)} is lost: {reason}"
+        found[kind] = Warning_(code=code, message=message, checks=tuple(checks))
+    return found
+
+
+_MESSAGES: Final[Mapping[str, tuple[str, str, frozenset[Codec], *tuple[str, ...]]]] = {
+    AFD: ("afd-dropped", "the active format description (AFD)", frozenset({Codec.H264, Codec.HEVC}), "metadata.afd"),
+    HDR10_PLUS: (
+        "hdr10plus-dropped",
+        "HDR10+ dynamic metadata",
+        frozenset({Codec.HEVC, Codec.AV1}),
+        "metadata.hdr10plus",
+        "metadata.hdr10plus-message",
+    ),
+}
+"""The messages that we write: warning code, name, the codecs that can have them, and the checks that fail."""
 
 
 def _since(extras: StreamExtras, kind: str) -> str:

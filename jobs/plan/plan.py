@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from ...actors.bitstream.picture_messages import MESSAGE_KINDS
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.libraries import library_version
 from ...actors.encode.settings import EncoderSettings
@@ -35,7 +36,13 @@ from ..source.source import SourceReading
 from ..source.tracks import SourceDescription
 from .asked import AskedFor, advice, asked_of
 from .borders import NO_BORDER, FoundPicture
-from .losses import check_dolby_vision, check_nothing_is_lost, keeps_dolby_vision, picture_losses
+from .losses import (
+    check_dolby_vision,
+    check_nothing_is_lost,
+    keeps_dolby_vision,
+    message_losses,
+    picture_losses,
+)
 from .pace import OutputClock, SourcePart, output_clock, picture_times, settle_part, source_warnings
 from .picture import SettledFilters, picture_choices, settle_filters
 from .reads import Reads, read_for
@@ -65,6 +72,7 @@ class Plan:
     package: str = ""  #: The version of the package that drives NVENC
     expected: EncoderKind | None = None  #: The NVENC that placement chose, before the device has confirmed it
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
+    kept_messages: frozenset[str] = frozenset()  #: The kinds of messages that each picture keeps
 
     @property
     def encoder_kind(self) -> str:
@@ -73,7 +81,7 @@ class Plan:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
             return f"{self._implementation}; its device decides the settings"
-        steps = "".join(f" {name}" for name in self.filters.names)
+        steps = "".join(f" {name}" for name in (*self.filters.names, *sorted(self.kept_messages)))
         if self.kind is None:
             return f"{encoder_kind(self.encoder)}{steps}"
         architecture, branch = self.kind.architecture, self.kind.driver_branch
@@ -147,7 +155,7 @@ class Plan:
             job=job,
             label=f"segment {segment}",
             segment=segment,
-            decode=decode,
+            decode=replace(decode, messages=self.extras.messages_before(decode.entry)),
             start_ticks=start.start_ticks,
             end_ticks=end.end_ticks,
             filters=self.filters.during((start.start_ticks, end.end_ticks), numbers, self.index.time_base),
@@ -155,6 +163,7 @@ class Plan:
             numbers=numbers,
             keyframes=self.grid,
             require_device=self.spec.device == "gpu",
+            kept_messages=self.kept_messages,
             library=library_version(self.encoder.implementation) if self.encoder.nvenc is None else self.package,
         )
 
@@ -263,7 +272,9 @@ def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
     header = _header(part, settled, spec, asked.container)
     carry = _carried(part, spec, asked.container)
     encoder = _encoder(asked, part, settled, header)
-    losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(header.extras, encoder, asked.container))
+    of_picture = picture_losses(header.extras, encoder, asked.container)
+    of_messages = message_losses(header.extras, asked.codec, settled.filters, part.format)
+    losses = (*carry.losses, *settled.losses, *header.losses, *of_picture, *of_messages.values())
     if spec.strict:
         check_nothing_is_lost(losses, part.reading)
     return Plan(
@@ -279,6 +290,7 @@ def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
         encoder=encoder,
         nvenc=asked.nvenc,
         grid=part.grid,
+        kept_messages=(MESSAGE_KINDS & header.extras.frame_kinds) - of_messages.keys(),
         segments=part.ranges.segments,
         warnings=(
             *settled.changes,

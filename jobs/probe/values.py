@@ -72,6 +72,7 @@ RIDER_WORDS: Final = {
     "ALPHA": "transparency (alpha)",
     "DOVI_RPU_BUFFER": "Dolby Vision's metadata",
     "DYNAMIC_HDR_PLUS": "HDR10+ metadata",
+    "HDR10_PLUS_WINDOWS": "HDR10+ windows",
     "DYNAMIC_HDR_VIVID": "HDR Vivid's metadata",
     "DISPLAYMATRIX": "a rotation",
     "LCEVC": "an LCEVC enhancement",

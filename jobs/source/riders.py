@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ...actors.bitstream.riders import BLOCK_ADDITION, SIDE_DATA, RiderReader
+from ...actors.bitstream.picture_messages import Messages, PictureMessageReader
+from ...actors.bitstream.riders import (
+    BLOCK_ADDITION,
+    HDR10_PLUS,
+    HDR10_PLUS_WINDOWS,
+    SIDE_DATA,
+    RiderReader,
+    registered_kinds,
+)
 from ...actors.decode.describe import Rider
 from .index import MISSING, TrackIndex
 
@@ -13,6 +21,10 @@ if TYPE_CHECKING:
 
     from av.packet import Packet, PacketSideData
     from av.video.stream import VideoStream
+
+
+_WINDOWS_AT = 2
+"""The byte of FFmpeg's ``AVDynamicHDRPlus`` with the number of windows."""
 
 
 @dataclass(slots=True)
@@ -31,6 +43,8 @@ class Riders:
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
         self._reader = RiderReader(codec, extradata)
+        self._messages = PictureMessageReader(codec, extradata)
+        self.held_messages: list[tuple[int, Messages]] = []  # as in ``StreamExtras``
         self._packets = 0
         self._spans: dict[str, _Span] = {}
 
@@ -46,17 +60,27 @@ class Riders:
         """Take the next packet and its side data."""
         for kind, entry in beside.items():
             self._see_beside(kind, entry, packet.pts)
-        if self._reader.reads and not packet.is_discard:
-            for kind in self._reader.kinds(memoryview(packet)):
-                self._note(kind, packet.pts)
+        kinds = self._reader.kinds(memoryview(packet)) if self._reader.reads else set()
+        held = self._messages.held
+        if HDR10_PLUS in kinds or (held and packet.is_keyframe):
+            held = self._messages.messages(packet).get(HDR10_PLUS, ())
+            if held and HDR10_PLUS not in kinds:
+                self.held_messages.append((self._packets, held))
+        kinds -= {HDR10_PLUS, HDR10_PLUS_WINDOWS}
+        kinds.update(kind for message in held for kind in registered_kinds(message.payload))
+        for kind in () if packet.is_discard else kinds:
+            self._note(kind, packet.pts)
         self._packets += 1
 
     def _see_beside(self, data_type: str, entry: "PacketSideData", pts: int | None) -> None:
         if data_type == "new_extradata":
             self._reader = RiderReader(self._codec, bytes(entry))
+            self._messages = PictureMessageReader(self._codec, bytes(entry), self._messages.held)
         kind = self._reader.added(bytes(entry)) if data_type == BLOCK_ADDITION else SIDE_DATA.get(data_type)
         if kind is not None:
             self._note(kind, pts)
+        if kind == HDR10_PLUS and bytes(entry)[_WINDOWS_AT] > 1:
+            self._note(HDR10_PLUS_WINDOWS, pts)
 
     def _note(self, kind: str, pts: int | None) -> None:
         span = self._spans.get(kind)

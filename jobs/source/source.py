@@ -196,7 +196,10 @@ class _Pass:
         return SourceReading(
             index=index,
             tracks=tracks,
-            picture=(one_format(first, life, index), extras.with_riders(self._riders.ridden(index))),
+            picture=(
+                one_format(first, life, index),
+                extras.with_riders(self._riders.ridden(index), tuple(self._riders.held_messages)),
+            ),
             undecodable="",
             first_ticks=None if pts is None or index.untimed else pts * index.tick_divisor,
             is_cut_short=is_cut,

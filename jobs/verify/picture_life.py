@@ -25,9 +25,16 @@ from .verdict import Check, check, not_applicable
 
 _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
-CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
+_MESSAGE: Final = "HDR10_PLUS_MESSAGE"
+"""A picture's HDR10+ messages; ``DYNAMIC_HDR_PLUS`` has their values, as FFmpeg reads them."""
+CARRIED: Final = {
+    "A53_CC": "captions",
+    "AFD": "afd",
+    "DYNAMIC_HDR_PLUS": "hdr10plus",
+    _MESSAGE: "hdr10plus-message",
+    "DOVI_RPU_BUFFER": "dovi-rpu",
+}
 """FFmpeg's name of side data, and the name of its check."""
-_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose bytes must equal those of the source
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
@@ -70,6 +77,15 @@ class PictureTags:
         )
 
 
+def _carried(frame: VideoFrame) -> dict[str, bytes]:
+    """Return a picture's side data, without HDR10+ values that FFmpeg kept from an earlier sequence."""
+    found = frame_side_data(frame)
+    message = frame.opaque[1] if isinstance(frame.opaque, list) else None
+    if message == b"":
+        found.pop("DYNAMIC_HDR_PLUS", None)
+    return found | ({_MESSAGE: message} if message else {})
+
+
 @dataclass(slots=True)
 class _Side:
     first: PictureTags | None = None
@@ -81,7 +97,7 @@ class _Side:
     fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None for no fields
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
-        tags, carried = PictureTags.of(frame), frame_side_data(frame)
+        tags, carried = PictureTags.of(frame), _carried(frame)
         self.first = self.first or tags
         for name, values in self.seen.items():
             values.add(tags.shape if name == "shape" else self.value(tags, name))
@@ -129,7 +145,9 @@ class StatedPictures:
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
         now, kept = self.output.take(output, number)
-        self.altered.update(kind for kind in _EXACT & carried.keys() & kept.keys() if carried[kind] != kept[kind])
+        self.altered.update(
+            kind for kind in CARRIED.keys() & carried.keys() & kept.keys() if carried[kind] != kept[kind]
+        )
         if is_rgb(source.format) or is_rgb(output.format):
             return None
         pair = _Pair(number, was, now, source, output)

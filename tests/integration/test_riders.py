@@ -9,6 +9,7 @@ import av
 import pytest
 from av.sidedata.sidedata import Type
 
+from codecfleet.actors.decode.describe import frame_side_data
 from codecfleet.actors.media.av_stream import add_side_data, copy_parameters
 from codecfleet.errors import Unsupported, WouldLose
 from codecfleet.jobs.plan.plan import plan_transcode
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.timeout(120)
 
 FRAMES, LATE = 50, 30
 CAPTIONS = b"\xb5\x00\x31GA94\x03\x42\xff\xfc\x80\x80\xfd\x80\x80\xff"
-HDR10_PLUS = b"\xb5\x00\x3c\x00\x01\x04\x01\x40"
 
 
 def rewritten(
@@ -106,15 +106,6 @@ def test_probe_says_when_captions_begin(tmp_path: Path) -> None:
     assert "begins-late" in [oddity.code for oddity in facts.oddities]
 
 
-def test_late_hdr10plus_is_named(tmp_path: Path) -> None:
-    """HDR10+ that begins in the middle of an HEVC stream is reported as lost."""
-    clip = Clip(times=constant_times(FRAMES), encoder="libx265", options=(("x265-params", "log-level=none"),))
-    plain = make_clip(tmp_path / "plain.mp4", clip)
-    source = rewritten(plain, tmp_path / "late.mkv", late(b"\x4e\x01", HDR10_PLUS))
-    assert planned(source, "a.mkv") == ["hdr10plus-dropped"]
-    assert planned(source, "a.mkv", end_s="1") == []
-
-
 def test_two_views_that_begin_late_are_named(tmp_path: Path) -> None:
     """A container states one arrangement for all pictures, and the first picture has none."""
     plain = make_clip(tmp_path / "plain.mp4", Clip(times=constant_times(FRAMES)))
@@ -191,3 +182,25 @@ def test_alpha_in_side_blocks_is_lost_by_name(tmp_path: Path, encoder: str) -> N
     """VP8 and VP9 keep alpha beside the picture, where their decoders do not look."""
     clip = Clip(times=constant_times(4), encoder=encoder, pix_fmt="yuva420p", options=(("auto-alt-ref", "0"),))
     assert planned(make_clip(tmp_path / "a.webm", clip), "b.mkv") == ["alpha-dropped"]
+
+
+def test_active_format_descriptions_are_kept(tmp_path: Path) -> None:
+    """Each picture has its own, in H.264 and HEVC, unless a step changes the picture; AV1 has no place for it."""
+
+    def described(number: int, data: bytes) -> bytes:
+        unit = b"\x06" + bytes((4, 9)) + b"\xb5\x00\x31DTG1\x41" + bytes((0xF0 | number % 16,)) + b"\x80"
+        return len(unit).to_bytes(4) + unit + data if number % 3 else data
+
+    clip = Clip(times=constant_times(FRAMES), keyframes=frozenset({0, 25}), options=(("bf", "3"),))
+    source = rewritten(make_clip(tmp_path / "plain.mp4", clip), tmp_path / "described.mp4", described)
+    report, verdict = published(source, tmp_path / "o.mkv", codec="hevc", segment_s="0.5")
+    assert verdict.exact, verdict.lines()
+    assert len(report.segments) > 1
+    _, verdict = published(tmp_path / "o.mkv", tmp_path / "again.mp4")
+    assert verdict.exact, verdict.lines()
+    wanted = [bytes((number % 16,)) if number % 3 else None for number in range(FRAMES)]
+    for name in ("described.mp4", "o.mkv", "again.mp4"):
+        with av.open(str(tmp_path / name)) as container:
+            assert [frame_side_data(frame).get("AFD") for frame in container.decode(video=0)] == wanted
+    assert planned(source, "a.mp4", codec="av1") == ["afd-dropped"]
+    assert planned(source, "a.mp4", codec="h264", crop="32:32:0:0") == ["afd-dropped"]

@@ -26,6 +26,7 @@ from ....actors.decode.picture_memory import forget_remains
 from ....actors.media.opening import open_source
 from ....errors import NoVideoTrack
 from ..streams import is_decodable, video_tracks
+from .hdr10plus import MessageReader
 
 RESET_S = 1  # a decoding clock that steps back by more than this was reset; smaller steps are disorder
 LEAP_S = 6 * 3600  # a leap ahead by more than this is also a reset, which FFmpeg took for a wrap of the 33-bit clock
@@ -148,6 +149,7 @@ def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
 class SequentialDecode:
     """One sequential decode of a video track. Iterate once to get the frames in the order of the decoder's output.
 
+    ``frame.opaque`` has a list: an offset, and what ``MessageReader`` found in the frame's packet.
     ``damaged_packets`` counts the packets that failed to decode. All fields are final once the iteration has ended.
     """
 
@@ -169,6 +171,8 @@ class SequentialDecode:
 
     def __iter__(self) -> Iterator[VideoFrame]:
         clock = ResetClock(self.nominal, self.time_base)
+        context = self.stream.codec_context
+        reader = MessageReader(context.codec.canonical_name, context.extradata or b"")
         for packet in self._packets():
             is_presented = packet.size and not packet.is_discard
             offset = clock.advance(packet.dts if is_presented else None)
@@ -178,10 +182,10 @@ class SequentialDecode:
             self.resets = clock.resets
             # This is a list instead of the number: PyAV looks opaque values up by identity, and equal numbers may be
             # one object.
-            packet.opaque = [offset]
+            packet.opaque = noted = [offset, reader.read(bytes(packet))]
             for frame in self._decoded(packet):
                 # If a VP9 picture is shown again, PyAV names the packet that coded it; VP9 delays no picture.
-                origin = [offset] if self.stream.codec_context.name == "vp9" else frame.opaque
+                origin = noted if self.stream.codec_context.name == "vp9" else frame.opaque
                 self.pts.append(frame.pts)
                 moved = origin[0] if isinstance(origin, list) else offset
                 self.stamps.append(None if frame.pts is None else frame.pts + moved)

@@ -15,8 +15,10 @@ from codecfleet.errors import DeviceError, EngineFailed, EngineUnfit
 from codecfleet.jobs.plan.encoders import with_nvenc
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.verify.reference.hdr10plus import MessageReader
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
+from tests.hdr10plus_films import FRAMES, every, hevc, message
 
 ADA = EncoderKind("nvenc", "ada", "580")
 GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
@@ -98,6 +100,22 @@ def test_bytes_do_not_depend_on_who_decoded(
         assert "NVDEC" in in_software.tally.fallback
         assert content(on_nvdec) == content(in_software)
         assert on_nvdec.tally.frames == on_nvdec.frames_out > 0
+
+
+@pytest.mark.parametrize("codec", [Codec.HEVC, Codec.AV1])
+def test_each_picture_keeps_its_hdr10_plus(codec: Codec, tmp_path: Path) -> None:
+    """NVDEC's pictures have no metadata and NVENC writes none, so both are left to the packets."""
+    plan = planned(hevc(tmp_path, every), codec=codec)
+    assert plan.warnings == ()
+    found: list[tuple[int, bytes]] = []
+    for work in works(plan):
+        encoded = work.run(WorkContext(device=FakeDevice().gpu))
+        assert encoded.tally.decoded_by == "nvdec"
+        begin, reader = 0, MessageReader(codec, b"")
+        for pts, size in zip(encoded.pts_ticks.tolist(), encoded.sizes_bytes.tolist(), strict=True):
+            found.append((pts, reader.read(encoded.payload[begin : begin + size].tobytes()) or b""))
+            begin += size
+    assert [written for _, written in sorted(found)] == [message(number) for number in range(FRAMES)]
 
 
 def test_pictures_do_not_leave_the_device(folder: Path) -> None:
