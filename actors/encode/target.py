@@ -21,7 +21,7 @@ _BLOCK_PICTURE: Final = 3840 * 2160
 _LARGER_THAN_HD: Final = 2048 * 1152
 
 
-class Metric(StrEnum):
+class QualityMetric(StrEnum):
     """A metric of FFmpeg; luma is measured, of RGB green."""
 
     XPSNR = "xpsnr"
@@ -31,19 +31,19 @@ class Metric(StrEnum):
     @property
     def unit(self) -> str:
         """The unit of its values, with a space before it; "" for none."""
-        return "" if self is Metric.SSIM else " dB"
+        return "" if self is QualityMetric.SSIM else " dB"
 
     @property
     def most(self) -> int:
         """The value of pictures without any difference: that of SSIM, or the limit in dB of the others."""
-        return 1 if self is Metric.SSIM else 100
+        return 1 if self is QualityMetric.SSIM else 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityTarget:
     """The quality of each segment: the mean of its pictures, or a percentile of them."""
 
-    metric: Metric
+    metric: QualityMetric
     value: Fraction  # in dB, or from 0 to 1 for SSIM
     percentile: int | None = None  # 1 to 50; None for the mean
     crfs: tuple[int, int] | None = None  # the lowest and the highest CRF to use; None for the encoder's usual ones
@@ -61,12 +61,12 @@ class QualityTarget:
             message = "VMAF cannot be a target: its values differ in their last digits from processor to processor"
             raise UsageError(message, "Use xpsnr, which also weighs errors by how visible they are.")
         match = _WORDS.fullmatch(text)
-        if match is None or match["metric"] not in set(Metric):
+        if match is None or match["metric"] not in set(QualityMetric):
             raise UsageError(f"{shown!r} is not a target quality", HOW_TO_WRITE)
-        metric, value = Metric(match["metric"]), Fraction(match["value"])
+        metric, value = QualityMetric(match["metric"]), Fraction(match["value"])
         percentile = None if match["percentile"] is None else int(match["percentile"])
         crfs = None if match["best"] is None else (int(match["best"]), int(match["worst"]))
-        least, most = (Fraction(1, 2), Fraction(9999, 10_000)) if metric is Metric.SSIM else (20, 70)
+        least, most = (Fraction(1, 2), Fraction(9999, 10_000)) if metric is QualityMetric.SSIM else (20, 70)
         if not least <= value <= most:
             message = f"{shown!r} is out of range: {metric} from {float(least):g} to {float(most):g}{metric.unit}"
             raise UsageError(message, HOW_TO_WRITE)
@@ -81,7 +81,7 @@ class QualityTarget:
 
         Raises UsageError: the limits are outside its scale; Unsupported: the metric cannot measure such pictures.
         """
-        if self.metric is Metric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
+        if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
             message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"
             raise Unsupported(message, "Use --target-quality with psnr or ssim.")
         best, worst = self.crfs or profile.usual_crfs

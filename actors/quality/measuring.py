@@ -13,25 +13,28 @@ from typing import TYPE_CHECKING, Final, cast
 import av
 import av.error
 import av.filter
+import numpy as np
 from av.codec.context import ThreadType
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
 
 from ...errors import EncoderFailed
 from ..closing import Closing
 from ..encode.pix_fmt import is_rgb
 from ..encode.session import EncodedPacket
 from ..encode.settings import Codec, EncoderSettings
-from ..encode.target import Metric, QualityTarget
+from ..encode.target import QualityMetric, QualityTarget
 from ..media.values import VideoFormat
+from ..surfaces.host_pictures import plane_rows
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
-    from av.video.frame import VideoFrame
 
 UNITS: Final = 100_000
 """How many units of a measured value are 1 dB, or an SSIM of 1."""
 _MDB: Final = UNITS // 1000
 _DECODERS: Final = {Codec.H264: "h264", Codec.HEVC: "hevc", Codec.AV1: "libdav1d", Codec.VP9: "vp9"}
-_PLANES: Final = {False: "y", True: "g"}  # by whether pictures are RGB
+_BYTE_BITS: Final = 8
 _EXACT: Final = Context(prec=30)
 _REPORT: Final = "Please report this with the input and the options."
 
@@ -39,12 +42,15 @@ _REPORT: Final = "Please report this with the input and the options."
 class PairMeter:
     """Measures pairs of pictures with the size and format of ``picture``, in order of presentation."""
 
-    def __init__(self, metric: Metric, picture: VideoFormat) -> None:
-        plane = _PLANES[is_rgb(picture.pix_fmt)]
+    def __init__(self, metric: QualityMetric, picture: VideoFormat) -> None:
         self._metric = metric
-        self._key = f"lavfi.ssim.{plane.upper()}" if metric is Metric.SSIM else f"lavfi.{metric}.{metric}.{plane}"
+        self._key = _key(metric, picture.pix_fmt)
         rate = picture.frame_rate
-        shape = {"video_size": f"{picture.width}x{picture.height}", "pix_fmt": picture.pix_fmt, "time_base": "1/1"}
+        # FFmpeg's XPSNR reads wrong samples in rows that end in padding if they have more than 8 bits, so it gets a
+        # copy of luma without padding (s_rec in libavfilter/vf_xpsnr.c).
+        self._grey = _grey(picture.pix_fmt) if metric is QualityMetric.XPSNR else None
+        pix_fmt = self._grey or picture.pix_fmt
+        shape = {"video_size": f"{picture.width}x{picture.height}", "pix_fmt": pix_fmt, "time_base": "1/1"}
         shape["frame_rate"] = f"{rate.numerator}/{rate.denominator}"
         self._graph = av.filter.Graph()
         self._graph.threads = 1
@@ -57,16 +63,37 @@ class PairMeter:
         self._number = 0
 
     def measure(self, encoded: "VideoFrame", original: "VideoFrame") -> int:
-        """Return the value of a pair; changes the times of both pictures."""
+        """Return the value of a pair; may change the times of both pictures."""
         # XPSNR weighs errors by the activity of its first input.
         for source, picture in zip(self._inputs, (original, encoded), strict=True):
-            picture.pts, picture.time_base = self._number, Fraction(1)
-            source.push(picture)
+            given = picture if self._grey is None else _luma(picture, self._grey)
+            given.pts, given.time_base = self._number, Fraction(1)
+            source.push(given)
         self._number += 1
         found = cast("VideoFrame", self._output.pull()).metadata[self._key]
         if found == "inf":
             return self._metric.most * UNITS
         return min(round(Decimal(found) * UNITS), self._metric.most * UNITS)
+
+
+def _key(metric: QualityMetric, pix_fmt: str) -> str:
+    """Return FFmpeg's name for the value of luma, or of green."""
+    if metric is QualityMetric.XPSNR:
+        return "lavfi.xpsnr.xpsnr.y"
+    plane = "g" if is_rgb(pix_fmt) else "y"
+    return f"lavfi.psnr.psnr.{plane}" if metric is QualityMetric.PSNR else f"lavfi.ssim.{plane.upper()}"
+
+
+def _grey(pix_fmt: str) -> str:
+    bits = PixelFormat(pix_fmt).components[0].bits
+    return "gray" if bits <= _BYTE_BITS else f"gray{bits}le"
+
+
+def _luma(picture: "VideoFrame", grey: str) -> "VideoFrame":
+    """Return a copy of a picture's first plane, which has luma or green, without padding."""
+    plane = picture.planes[0]
+    rows = plane_rows(plane, np.dtype(np.uint8 if grey == "gray" else np.uint16))
+    return VideoFrame.from_numpy_buffer(rows[:, : plane.width].copy(), format=grey)
 
 
 class DecodedBack(Closing):
@@ -120,9 +147,9 @@ def goal_mdb(target: QualityTarget) -> int:
     return _level_mdb(target.metric, target.value * UNITS)
 
 
-def _level_mdb(metric: Metric, value: Fraction) -> int:
+def _level_mdb(metric: QualityMetric, value: Fraction) -> int:
     """Return a value in thousandths of a dB; SSIM, which is curved near 1, as FFmpeg does: -10 log10(1 - SSIM)."""
-    if metric is not Metric.SSIM:
+    if metric is not QualityMetric.SSIM:
         return round(value / _MDB)
     lost = max(1 - value / UNITS, Fraction(1, UNITS))
     return round(-10_000 * _EXACT.log10(_EXACT.divide(Decimal(lost.numerator), Decimal(lost.denominator))))

@@ -25,7 +25,7 @@ from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
 from .frame_rate import CountedGrid, KeyframeGrid
 from .passes import SegmentPasses, SegmentProgress, Taken
-from .rendition import Encoding, RenditionSettings
+from .rendition import RenditionEncoding, RenditionSettings
 from .targeting import SHARE, EncodedRendition, ReachedQuality, encode_all
 from .walk import SegmentTally, decode_on_first
 
@@ -201,7 +201,7 @@ def _encoded_on(
     progress = SegmentProgress(context, SHARE if has_target else Fraction(1))
     leads = first.numbers is not None and first.numbers[0] > 0
     passes = SegmentPasses(first.decode, first.interval, path, fallback, progress, leads=leads)
-    opened = partial(Encoding, device=context.device, on_device=path.device is not None)
+    opened = partial(RenditionEncoding, device=context.device, on_device=path.device is not None)
     renditions = encode_all([work.rendition for work in works], passes, opened, stack)
     progress.finish(min(len(each.taken.due) for each in renditions))
     # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.

@@ -108,7 +108,7 @@ class Prepared(Closing, Generic[PictureT]):
         return self._burner.burn((ticks if rate is None else rate.shown_at(ticks)) * tick_s, frame)
 
 
-class Encoding(Closing):
+class RenditionEncoding(Closing):
     """Encodes a rendition's pictures; they are on ``device`` if ``on_device``, otherwise in host memory."""
 
     def __init__(self, made: RenditionSettings, device: WorkerDevice | None, *, on_device: bool) -> None:

@@ -16,12 +16,12 @@ from ..encode.target import QualityTarget
 from ..quality.measuring import DecodedBack, PairMeter, goal_mdb, level_mdb
 from ..quality.search import CrfScale, NextTry, Try, chosen, next_try, sample_bytes, sample_of
 from .passes import SegmentPasses, SegmentProgress, Taken
-from .rendition import Encoding, RenditionSettings
+from .rendition import RenditionEncoding, RenditionSettings
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
-Opened: TypeAlias = Callable[[RenditionSettings], Encoding]
+Opened: TypeAlias = Callable[[RenditionSettings], RenditionEncoding]
 """Opens an encoding of a rendition."""
 _BITS: Final = 8
 _REPORT: Final = "Please report this with the input and the options."
@@ -42,7 +42,7 @@ class ReachedQuality:
 class EncodedRendition:
     """A finished rendition; ``encode_s`` is the time that all its encodings took."""
 
-    encoding: Encoding
+    encoding: RenditionEncoding
     taken: Taken
     encode_s: float = 0.0
     quality: ReachedQuality | None = None
@@ -108,7 +108,7 @@ class _Sampler:
 class _Meter(Closing):
     """Compares an encoding with its pictures."""
 
-    def __init__(self, target: QualityTarget, settings: EncoderSettings, encoding: Encoding) -> None:
+    def __init__(self, target: QualityTarget, settings: EncoderSettings, encoding: RenditionEncoding) -> None:
         encoding.close()  # so that the encoder's memory is free while the decoder needs some
         self._decoded = DecodedBack(settings, encoding.extradata, encoding.packets)
         self._pictures: Iterator[tuple[int, VideoFrame]] = self._decoded.pictures()
@@ -142,11 +142,11 @@ class _Once:
         self._opened = opened
         self._whole: list[EncodedRendition] = []
 
-    def begun(self) -> Encoding:
+    def begun(self) -> RenditionEncoding:
         """Open the next encoding of the whole segment."""
         return self._opened(self.made)
 
-    def ended(self, encoding: Encoding, taken: Taken) -> None:
+    def ended(self, encoding: RenditionEncoding, taken: Taken) -> None:
         """Take an encoding of the whole segment."""
         encoding.check(taken.due)
         self._whole.append(EncodedRendition(encoding=encoding, taken=taken, encode_s=encoding.encode_s))
@@ -180,7 +180,7 @@ class _Search(_Once):
             values = self._sample_values(step.crf, pictures)
             self._tries.append(Try(step.crf, level_mdb(self._target, values), is_whole=False))
 
-    def begun(self) -> Encoding:
+    def begun(self) -> RenditionEncoding:
         """Open the next encoding of the whole segment."""
         return self._opened(self._at(self._crf()))
 
