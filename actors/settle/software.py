@@ -120,8 +120,10 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
     params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
     target = None if request.target is None else request.target.settled(profile, picture)
-    # Otherwise x264's parameter sets have the CRF; those of the other encoders do not.
-    params |= {"stitchable": "1"} if target is not None and codec is Codec.H264 else {}
+    if target is not None:
+        del options["crf"]  # each segment has its own
+        # Otherwise x264's parameter sets state the CRF; those of the other encoders do not.
+        params |= {"stitchable": "1"} if codec is Codec.H264 else {}
     settings = EncoderSettings(
         codec=codec,
         implementation=profile.implementation,
