@@ -58,7 +58,7 @@ class QualityTarget:
         """Return the target of ``xpsnr:42``, ``ssim:0.98:p5`` or ``psnr:40:crf18-35``. Raises UsageError."""
         shown = text[:60]
         if text.startswith("vmaf"):
-            message = "VMAF cannot be a target: its values differ in their last digits from processor to processor"
+            message = "VMAF cannot be a target: the workers' FFmpeg cannot measure it"
             raise UsageError(message, "Use xpsnr, which also weighs errors by how visible they are.")
         match = _WORDS.fullmatch(text)
         if match is None or match["metric"] not in set(QualityMetric):

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 MOST_TRIES: Final = 4
-_MOST_SAMPLED: Final = 2
+MOST_SAMPLED: Final = 2
 NEAR_MDB: Final = 150
 """A level within this distance of the target is near enough."""
 _STEEPEST, _FLATTEST = Fraction(3), Fraction(1, 3)  # limits of a slope, as multiples of the usual one
@@ -65,7 +65,7 @@ def next_try(tries: Sequence[Try], goal_mdb: int, scale: CrfScale, *, has_sample
     if has_sample and not whole:
         crf = _towards(sampled, goal_mdb, scale, ())
         is_known = any(each.crf == crf for each in sampled)
-        if len(sampled) < _MOST_SAMPLED and not is_known and not _is_near(sampled, goal_mdb):
+        if len(sampled) < MOST_SAMPLED and not is_known and not _is_near(sampled, goal_mdb):
             return NextTry(crf, is_whole=False)
         return NextTry(crf, is_whole=True)
     crf = _towards(whole, goal_mdb, scale, sampled)

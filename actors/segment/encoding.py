@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from .filtering import FilterSettings
 from .frame_rate import CountedGrid, KeyframeGrid
 from .passes import SegmentPasses, SegmentProgress, Taken
 from .rendition import RenditionEncoding, RenditionSettings
-from .targeting import SHARE, EncodedRendition, ReachedQuality, encode_all
+from .targeting import EncodedRendition, ReachedQuality, encode_all, share_of
 from .walk import SegmentTally, decode_on_first
 
 
@@ -197,12 +196,12 @@ def _encoded_on(
 ) -> tuple[EncodedSegment, ...]:
     """Encode for each of ``works`` on one path; ``stack`` closes the encoders."""
     first, began_s = works[0], time.perf_counter()
-    has_target = any(work.encoder.target is not None for work in works)
-    progress = SegmentProgress(context, SHARE if has_target else Fraction(1))
+    made = [work.rendition for work in works]
+    progress = SegmentProgress(context, share_of(made))
     leads = first.numbers is not None and first.numbers[0] > 0
     passes = SegmentPasses(first.decode, first.interval, path, fallback, progress, leads=leads)
     opened = partial(RenditionEncoding, device=context.device, on_device=path.device is not None)
-    renditions = encode_all([work.rendition for work in works], passes, opened, stack)
+    renditions = encode_all(made, passes, opened, stack)
     progress.finish(min(len(each.taken.due) for each in renditions))
     # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.
     count, encode_s = len(works), sum(each.encode_s for each in renditions)

@@ -26,9 +26,9 @@ class Taken:
 
 
 class SegmentProgress:
-    """Reports pictures as done; ``share`` of a picture for each time that one is worked on."""
+    """Reports pictures as done: ``share`` of a picture each time that one is worked on."""
 
-    def __init__(self, context: WorkContext, share: Fraction = Fraction(1)) -> None:
+    def __init__(self, context: WorkContext, share: Fraction) -> None:
         self._context = context
         self._share = share
         self._worked = 0
@@ -45,8 +45,8 @@ class SegmentProgress:
 
     def finish(self, pictures: int) -> None:
         """Report that so many pictures are done altogether."""
-        self._context.advance(pictures - self._counted)
-        self._counted = pictures
+        self._context.advance(max(0, pictures - self._counted))
+        self._counted = max(pictures, self._counted)
 
 
 class SegmentPasses(Generic[PictureT]):

@@ -14,7 +14,17 @@ from ..encode.profiles import PROFILES
 from ..encode.settings import EncoderSettings, crf_text, with_crf
 from ..encode.target import QualityTarget
 from ..quality.measuring import DecodedBack, PairMeter, goal_mdb, level_mdb
-from ..quality.search import CrfScale, NextTry, Try, chosen, next_try, sample_bytes, sample_of
+from ..quality.search import (
+    MOST_SAMPLED,
+    MOST_TRIES,
+    CrfScale,
+    NextTry,
+    Try,
+    chosen,
+    next_try,
+    sample_bytes,
+    sample_of,
+)
 from .passes import SegmentPasses, SegmentProgress, Taken
 from .rendition import RenditionEncoding, RenditionSettings
 
@@ -25,8 +35,6 @@ Opened: TypeAlias = Callable[[RenditionSettings], RenditionEncoding]
 """Opens an encoding of a rendition."""
 _BITS: Final = 8
 _REPORT: Final = "Please report this with the input and the options."
-SHARE: Final = Fraction(1, 6)
-"""The part of a picture that is done in each pass over it: at most this many are needed if there is a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,18 @@ class EncodedRendition:
 def sample_memory_bytes(settings: EncoderSettings) -> int:
     """Return the most memory that the pictures of a sample take; 0 without a target."""
     return 0 if settings.target is None else sample_bytes(_picture_bytes(settings))
+
+
+def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
+    """Return which part of a picture is done each time that one is worked on, if all searches take as long as any."""
+    targeted = [each for each in renditions if each.encoder.target is not None]
+    frames = renditions[0].frames
+    if not targeted or not frames:
+        return Fraction(1)
+    samples = [sum(map(len, sample_of(each.frames, _picture_bytes(each.encoder)))) for each in targeted]
+    whole_tries = MOST_TRIES - MOST_SAMPLED if all(samples) else MOST_TRIES
+    worked = MOST_SAMPLED * sum(samples) + (frames if any(samples) else 0) + 2 * frames * whole_tries
+    return Fraction(frames, worked)
 
 
 def encode_all(
@@ -223,7 +243,7 @@ class _Search(_Once):
         settings = made.encoder
         step_ticks = max(1, round(1 / (settings.format.frame_rate * settings.time_base)))
         with ExitStack() as stack:
-            encoding = stack.enter_context(self._opened(made))
+            encoding = self._opened(made)
             for number, picture in enumerate(pictures):
                 encoding.take(number * step_ticks, picture)
                 self._progress.count(1)
