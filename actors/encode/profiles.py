@@ -54,6 +54,9 @@ class SoftwareProfile(EncoderProfile):
     params_key: str | None  # the option for the library's own parameters
     whole_chroma: bool  # whether sizes must be multiples of the chroma subsampling
     shortest_side: int  # the smallest width and height
+    usual_crfs: tuple[int, int]  # the limits of a search for a quality
+    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that the encoder takes
+    mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
 
 
 def preset_index(preset: int) -> int:
@@ -87,6 +90,9 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         pix_fmts=(*_YUV_IN_8_AND_10, "gray", "gray10le"),
         whole_chroma=True,
         shortest_side=2,
+        usual_crfs=(10, 45),
+        crf_step=Fraction(1, 4),
+        mdb_per_crf=550,
     ),
     Codec.HEVC: SoftwareProfile(
         codec=Codec.HEVC,
@@ -102,6 +108,9 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         ),
         whole_chroma=True,
         shortest_side=16,
+        usual_crfs=(10, 45),
+        crf_step=Fraction(1, 4),
+        mdb_per_crf=550,
     ),
     Codec.AV1: SoftwareProfile(
         codec=Codec.AV1,
@@ -113,6 +122,8 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         pix_fmts=("yuv420p", "yuv420p10le"),
         whole_chroma=False,
         shortest_side=4,
+        usual_crfs=(10, 60),
+        mdb_per_crf=250,
     ),
     Codec.VP9: SoftwareProfile(
         codec=Codec.VP9,
@@ -124,6 +135,8 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         pix_fmts=("yuv420p", "yuv422p", "yuv440p", "yuv444p", "gbrp"),
         whole_chroma=False,
         shortest_side=1,
+        usual_crfs=(10, 60),
+        mdb_per_crf=300,
     ),
 }
 """The software encoder of each format."""

@@ -52,7 +52,7 @@ _PARAMETERS: Final = {
                 "mastering-display cll"
             ),
             _RATE: "crf bitrate qp qp-constant vbv-maxrate vbv-bufsize vbv-init filler",
-            _PACKETS: "annexb repeat-headers",
+            _PACKETS: "annexb repeat-headers stitchable",
         },
         "libx265": {
             _SEGMENTS: "open-gop intra-refresh no-open-gop",

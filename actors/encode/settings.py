@@ -15,6 +15,7 @@ from ..media.values import VideoFormat
 
 if TYPE_CHECKING:
     from .nvenc_settings import NvencSettings
+    from .target import QualityTarget
 
 
 LEAST_RATE_BPS: Final = 1000
@@ -88,6 +89,7 @@ class EncoderSettings:
     dolby_vision: bool = False  # whether to write the Dolby Vision data (RPU) of each frame with its HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
     keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested pictures are keyframes
+    target: "QualityTarget | None" = None  # if set, each segment has the CRF that reaches this
 
     @property
     def on_device(self) -> bool:
@@ -127,6 +129,16 @@ def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
     if settings.codec is Codec.AV1:
         return _with_parameter(settings, "svtav1-params", "lp", str(threads))
     return settings
+
+
+def with_crf(settings: EncoderSettings, crf: Fraction) -> EncoderSettings:
+    """Return a software encoder's settings with another quality, a multiple of its profile's ``crf_step``."""
+    return replace(settings, options=tuple((dict(settings.options) | {"crf": crf_text(crf)}).items()))
+
+
+def crf_text(crf: Fraction) -> str:
+    """Return a CRF as decimal digits, which are exact for quarters."""
+    return f"{float(crf):g}"
 
 
 def _x265_pools(threads: int) -> str:

@@ -3,36 +3,30 @@
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DeviceError, EncoderFailed, EngineFailed, EngineUnfit
-from ..bitstream.picture_messages import Messages, PictureMessages
-from ..bitstream.sei import with_messages
-from ..closing import Closing
-from ..decode.decoding import DecodeRange, PictureT
+from ...errors import DeviceError, EngineFailed, EngineUnfit
+from ..decode.decoding import DecodeRange
 from ..device.interface import WorkerDevice
 from ..device.work import Work, WorkContext
 from ..encode.libraries import library_version
-from ..encode.session import EncodedPacket, EncoderSession
-from ..encode.settings import EncoderSettings, usable_cores, with_threads
-from ..encode.software import SoftwareEncoder
-from ..media.timeline import is_increasing
-from ..surfaces.device_frame import TimedPicture
+from ..encode.settings import EncoderSettings
 from ..tracing import NO_SPAN, TraceSpan, span
-from .burn import Burner
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
-from .frame_rate import CountedGrid, KeyframeGrid, Pacer
-from .walk import SegmentTally, SegmentWalk, decode_on_first
-
-ResultT = TypeVar("ResultT")
+from .frame_rate import CountedGrid, KeyframeGrid
+from .passes import SegmentPasses, SegmentProgress, Taken
+from .rendition import RenditionEncoding, RenditionSettings
+from .targeting import EncodedRendition, ReachedQuality, encode_all, share_of
+from .walk import SegmentTally, decode_on_first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +45,7 @@ class EncodedSegment:
     wall_s: float
     device_fault: str = ""  # the device decoder's error, after which software decoded the segment
     frames_due: int | None = None  # if the track has its own rate: how many pictures are due; 0 if no picture decoded
+    quality: ReachedQuality | None = None  # None if the request has no target
 
     @property
     def first_shown(self) -> int | None:
@@ -90,6 +85,31 @@ class EncodeSegment(Work[EncodedSegment]):
     def file(self) -> str:
         """The path or address of the source."""
         return self.decode.source
+
+    @property
+    def interval(self) -> tuple[int | None, int | None]:
+        """The time of the frames."""
+        return self.start_ticks, self.end_ticks
+
+    @property
+    def rendition(self) -> RenditionSettings:
+        """How the pictures are made, apart from their decoding."""
+        start, end = self.interval
+        ticks = self.decode.expected_ticks
+        first = 0 if start is None else bisect_left(ticks, start)
+        last = len(ticks) if end is None else bisect_left(ticks, end)
+        return RenditionSettings(
+            segment=self.segment,
+            time_base=self.decode.time_base,
+            interval=self.interval,
+            filters=self.filters,
+            encoder=self.encoder,
+            numbers=self.numbers,
+            keyframes=self.keyframes,
+            kept_messages=self.kept_messages,
+            cores=self.cores,
+            frames=last - first if self.numbers is None else self.numbers[1] - self.numbers[0],
+        )
 
     def run(self, context: WorkContext) -> EncodedSegment:
         """Run in the calling thread.
@@ -154,7 +174,7 @@ def _on_first_path(works: Sequence[EncodeSegment], context: WorkContext) -> tupl
 
     def on(path: DecodePath[Any], fallback: str) -> tuple[EncodedSegment, ...]:
         with ExitStack() as stack:
-            return _Run(works, context, path, fallback, stack).results()
+            return _encoded_on(path, fallback, works, context, stack)
 
     def start_over(error: DeviceError) -> None:
         context.start_over(frames_done)
@@ -173,242 +193,50 @@ def _on_first_path(works: Sequence[EncodeSegment], context: WorkContext) -> tupl
     return tuple(replace(result, device_fault=faults[0]) for result in results) if faults else results
 
 
-class _Run(Generic[PictureT]):
-    """One decode of a segment, and the encoding of its pictures for each of ``works``; ``stack`` closes the encoders.
-
-    Used once, by one thread.
-    """
-
-    def __init__(
-        self,
-        works: Sequence[EncodeSegment],
-        context: WorkContext,
-        path: DecodePath[PictureT],
-        fallback: str,
-        stack: ExitStack,
-    ) -> None:
-        first = works[0]
-        self._context = context
-        self._counted = 0
-        self._began_s = time.perf_counter()
-        self._renditions = [stack.enter_context(_Rendition(work, path, context.device)) for work in works]
-        self._walk: SegmentWalk[PictureT, tuple[_Rendition[PictureT], PictureT]] = SegmentWalk(
-            first.decode,
-            (first.start_ticks, first.end_ticks),
-            path,
-            fallback,
-            make=partial(_filtered, self._renditions),
-            finish=partial(_last_filtered, self._renditions),
-            seen=partial(context.advance, 0),
-            neighbours=first.filters.has_memory,
-            leads=first.numbers is not None and first.numbers[0] > 0,
-        )
-
-    def results(self) -> tuple[EncodedSegment, ...]:
-        with closing(self._walk.results()) as pictures:
-            for ticks, (rendition, picture) in pictures:
-                for _ in rendition.take(ticks, picture, self._walk.met.messages.get(ticks, {})):
-                    self._count()
-        for rendition in self._renditions:
-            for _ in rendition.take_last():
-                self._count()
-        # The encoders are drained in turn, so that the threads of all of them stay busy.
-        left = self._renditions
-        while left:
-            left = [rendition for rendition in left if rendition.drain()]
-            self._count()
-        count, tally = len(self._renditions), self._walk.tally()
-        encode_s = sum(rendition.encode_s for rendition in self._renditions)
-        # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.
-        shared_s = (time.perf_counter() - self._began_s - encode_s) / count
-        tally = replace(tally, decode_s=tally.decode_s / count)
-        return tuple(rendition.result(tally, self._walk.taken, shared_s) for rendition in self._renditions)
-
-    def _count(self) -> None:
-        """Report the pictures that all renditions have done."""
-        done = min(rendition.done for rendition in self._renditions)
-        self._context.advance(done - self._counted)
-        self._counted = done
+def _encoded_on(
+    path: DecodePath[Any], fallback: str, works: Sequence[EncodeSegment], context: WorkContext, stack: ExitStack
+) -> tuple[EncodedSegment, ...]:
+    """Encode for each of ``works`` on one path; ``stack`` closes the encoders."""
+    first, began_s = works[0], time.perf_counter()
+    made = [work.rendition for work in works]
+    progress = SegmentProgress(context, share_of(made))
+    leads = first.numbers is not None and first.numbers[0] > 0
+    passes = SegmentPasses(first.decode, first.interval, path, fallback, progress, leads=leads)
+    opened = partial(RenditionEncoding, device=context.device, on_device=path.device is not None)
+    renditions = encode_all(made, passes, opened, stack)
+    progress.finish(min(len(each.taken.due) for each in renditions))
+    # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.
+    count, encode_s = len(works), sum(each.encode_s for each in renditions)
+    shared_s = (time.perf_counter() - began_s - encode_s) / count
+    return tuple(
+        _result(work, each, passes.decode_s / count, shared_s) for work, each in zip(works, renditions, strict=True)
+    )
 
 
-def _filtered(
-    renditions: "Sequence[_Rendition[PictureT]]", ticks: int, picture: PictureT
-) -> Iterator[tuple[int, tuple["_Rendition[PictureT]", PictureT]]]:
-    # Renditions without filters share the picture. Filters and encoders copy its times when they take it, so each
-    # rendition may overwrite the times that an earlier one has set.
-    for rendition in renditions:
-        for at, made in rendition.chain.push(ticks, picture):
-            yield at, (rendition, made)
+def _result(work: EncodeSegment, made: EncodedRendition, decode_s: float, shared_s: float) -> EncodedSegment:
+    """Return the encoded segment; ``shared_s`` is the time that did not go into encoding."""
+    encoding, packets = made.encoding, made.encoding.packets
+    return EncodedSegment(
+        segment=work.segment,
+        pts_ticks=np.array(encoding.pts_ticks(), dtype=np.int64),
+        sizes_bytes=np.array([len(p.payload) for p in packets], dtype=np.int64),
+        keyframes=np.array([p.is_keyframe for p in packets], dtype=np.bool_),
+        payload=np.frombuffer(b"".join(p.payload for p in packets), dtype=np.uint8),
+        extradata=encoding.extradata,
+        tally=_tally(work, made.taken, decode_s),
+        resized=dict(made.taken.resized),
+        encode_s=made.encode_s,
+        wall_s=shared_s + made.encode_s,
+        frames_due=None if work.numbers is None else len(made.taken.due),
+        quality=made.quality,
+    )
 
 
-def _last_filtered(
-    renditions: "Sequence[_Rendition[PictureT]]",
-) -> Iterator[tuple[int, tuple["_Rendition[PictureT]", PictureT]]]:
-    for rendition in renditions:
-        for at, made in rendition.chain.finish():
-            yield at, (rendition, made)
-
-
-class _Rendition(Closing, Generic[PictureT]):
-    """What one encoding does with a segment's pictures, in order; ``take`` yields after each."""
-
-    def __init__(self, work: EncodeSegment, path: DecodePath[PictureT], device: WorkerDevice | None) -> None:
-        self._work = work
-        self._path = path
-        self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
-        rate, numbers = work.filters.rate, work.numbers
-        self._pacer: Pacer[tuple[PictureT, Messages]] | None = None
-        if rate is not None and numbers is not None:
-            self._pacer = Pacer(rate, range(*numbers))
-        burn, output = work.filters.burn, work.filters.output
-        self._burner = None if burn is None else Burner(burn, output)
-        self._began_ticks: int | None = None  # if the track has its own rate: the time of the first source picture
-        self._packets: list[EncodedPacket] = []
-        self._messages: dict[int, Messages] = {}  # to write, by the encoder's time of the picture
-        self.encode_s = 0.0
-        self._fed = 0
-        self._base_ticks: int | None = None
-        self._last_ticks: int | None = None
-        self._keyframes: list[int] = []
-        self._encoder = self._opened_encoder(device)
-        self._remaining = self._encoder.remaining()
-
-    @property
-    def done(self) -> int:
-        """Pictures done: half of one when the encoder takes it, which may hold dozens, and half when it returns."""
-        return (self._fed + len(self._packets)) // 2
-
-    def close(self) -> None:
-        self._encoder.close()
-        self.chain.close()
-
-    def take(self, ticks: int, picture: PictureT, messages: PictureMessages) -> Iterator[None]:
-        """Encode a filtered picture, or the pictures at the track's own rate that are certain now."""
-        kept = tuple(each for kind, own in messages.items() if kind in self._work.kept_messages for each in own)
-        if self._pacer is None:
-            self._encode(ticks, picture, kept)
-            yield
-            return
-        self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
-        for number, shown in self._pacer.push(ticks, (picture, kept)):
-            self._encode(number, *shown)
-            yield
-
-    def take_last(self) -> Iterator[None]:
-        """Encode the pictures that show the last source picture."""
-        if self._pacer is not None:
-            for number, shown in self._pacer.finish():
-                self._encode(number, *shown)
-                yield
-
-    def drain(self) -> bool:
-        """Fetch a packet that the encoder still holds; return False after the last."""
-        packet = self._timed(partial(next, self._remaining, None))
-        self._packets += [] if packet is None else [self._with_messages(packet)]
-        return packet is not None
-
-    def result(self, tally: SegmentTally, taken: list[int], shared_s: float) -> EncodedSegment:
-        """Return the encoded segment; ``EncoderFailed`` if pictures or keyframes are missing.
-
-        ``taken`` are the times of the source pictures, ``shared_s`` is the time that did not go into encoding.
-        """
-        due = self._due(taken)
-        self._check_count(due)
-        self._check_keyframes()
-        packets = self._packets
-        return EncodedSegment(
-            segment=self._work.segment,
-            pts_ticks=np.array(self._pts_ticks(), dtype=np.int64),
-            sizes_bytes=np.array([len(p.payload) for p in packets], dtype=np.int64),
-            keyframes=np.array([p.is_keyframe for p in packets], dtype=np.bool_),
-            payload=np.frombuffer(b"".join(p.payload for p in packets), dtype=np.uint8),
-            extradata=self._encoder.extradata,
-            tally=self._tally(tally),
-            resized=dict(self.chain.resized),
-            encode_s=self.encode_s,
-            wall_s=shared_s + self.encode_s,
-            frames_due=None if self._work.numbers is None else len(due),
-        )
-
-    def _opened_encoder(self, device: WorkerDevice | None) -> EncoderSession[Any]:
-        settings = self._work.encoder
-        if device is None or not settings.on_device:
-            return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
-        return device.open_encoder(settings, from_host=self._path.device is None)
-
-    def _encode(self, ticks: int, picture: PictureT, messages: Messages) -> None:
-        frame = self._burnt(ticks, picture)
-        # Times are relative to the segment, so that the encoder's output does not depend on the segment's place in the
-        # track.
-        self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
-        if self._path.device is None:
-            frame.pts, frame.time_base = ticks - self._base_ticks, self._work.encoder.time_base
-        else:
-            frame = TimedPicture(frame.frame, ticks - self._base_ticks)
-        grid = self._work.keyframes
-        keyframe = grid is not None and grid.is_keyframe(ticks, self._last_ticks)
-        self._keyframes += [ticks] if keyframe else []
-        self._last_ticks = ticks
-        if messages:
-            self._messages[ticks - self._base_ticks] = messages
-        encoded = self._timed(partial(self._encoder.encode, frame, keyframe=keyframe))
-        self._packets += [self._with_messages(packet) for packet in encoded]
-        self._fed += 1
-
-    def _with_messages(self, packet: EncodedPacket) -> EncodedPacket:
-        """Write a picture's messages here, so that every encoder and every decoder gives the same."""
-        messages = self._messages.pop(packet.pts_ticks, ())
-        if not messages:
-            return packet
-        return replace(packet, payload=with_messages(self._work.encoder.codec, packet.payload, messages))
-
-    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - a picture in host memory if anything is burnt in
-        if self._burner is None:
-            return frame
-        rate, tick_s = self._work.filters.rate, self._work.decode.time_base
-        return self._burner.burn((ticks if rate is None else rate.shown_at(ticks)) * tick_s, frame)
-
-    def _timed(self, call: Callable[[], ResultT]) -> ResultT:
-        began = time.perf_counter()
-        result = call()
-        self.encode_s += time.perf_counter() - began
-        return result
-
-    def _check_count(self, due: list[int]) -> None:
-        given = sorted(self._pts_ticks())
-        if given != due:
-            message = f"segment {self._work.segment}: {len(due)} frames went in and {len(given)} came out"
-            raise EncoderFailed(message, "Try another --preset or --codec, and please report this with the input.")
-        if not is_increasing(given):
-            message = f"segment {self._work.segment}: two frames share one presentation time"
-            raise EncoderFailed(message, "Please report this with the input.")
-
-    def _due(self, taken: list[int]) -> list[int]:
-        """Return the times that the packets should have: those of the pictures or, with a rate, the picture numbers."""
-        numbers = self._work.numbers
-        if numbers is None:
-            return taken
-        return list(range(*numbers)) if taken or self._began_ticks is not None else []
-
-    def _check_keyframes(self) -> None:
-        """Check that the encoder has made exactly the requested keyframes."""
-        pairs = zip(self._pts_ticks(), self._packets, strict=True)
-        given = sorted(ticks for ticks, packet in pairs if packet.is_keyframe)
-        if self._work.keyframes is not None and given != self._keyframes:
-            wanted, name = len(self._keyframes), self._work.encoder.implementation
-            message = (
-                f"segment {self._work.segment}: {name} made {len(given)} keyframes, and not the {wanted} keyframes "
-                "that the keyframe interval requires"
-            )
-            raise EncoderFailed(message, "Leave out --encoder-option and --keyframe-interval, or use another --codec.")
-
-    def _pts_ticks(self) -> list[int]:
-        return [packet.pts_ticks + (self._base_ticks or 0) for packet in self._packets]
-
-    def _tally(self, tally: SegmentTally) -> SegmentTally:
-        """Return the walk's counts, with damage if the picture on screen at the segment's start is missing."""
-        rate, numbers, entry = self._work.filters.rate, self._work.numbers, self._work.decode.entry
-        if rate is None or numbers is None or numbers[0] == 0 or entry is None:
-            return tally
-        is_late = self._began_ticks is None or self._began_ticks > rate.chosen_at(numbers[0])
-        return replace(tally, first_damaged_packet=entry.packet) if is_late else tally
+def _tally(work: EncodeSegment, taken: Taken, decode_s: float) -> SegmentTally:
+    """Return the walk's counts, with damage if the picture on screen at the segment's start is missing."""
+    tally = replace(taken.tally, decode_s=decode_s)
+    rate, numbers, entry = work.filters.rate, work.numbers, work.decode.entry
+    if rate is None or numbers is None or numbers[0] == 0 or entry is None:
+        return tally
+    is_late = taken.began_ticks is None or taken.began_ticks > rate.chosen_at(numbers[0])
+    return replace(tally, first_damaged_packet=entry.packet) if is_late else tally

@@ -16,6 +16,7 @@ from ..encode.profiles import INITIAL_FULLNESS, PROFILES, Options, SoftwareProfi
 from ..encode.reserved import check_not_reserved, spellings
 from ..encode.settings import Codec, EncoderSettings, RateControl
 from ..encode.software import SoftwareEncoder
+from ..encode.target import QualityTarget
 from ..media.values import ContentLight, MasteringDisplay, VideoFormat
 from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
@@ -65,6 +66,7 @@ class SoftwareRequest:
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
     segments: int | None = None  # how many segments the track has; None if unknown
+    target: QualityTarget | None = None  # if set, each segment has the CRF that reaches this
 
 
 def software_request(
@@ -75,6 +77,7 @@ def software_request(
     options: Options = (),
     without_nvenc: str = "",
     keyframe_interval_s: Fraction | None = None,
+    target: QualityTarget | None = None,
 ) -> SoftwareRequest:
     """Return a request for a software encoder, with options checked; ``without_nvenc`` says why NVENC does not encode.
 
@@ -94,7 +97,12 @@ def software_request(
             check_not_reserved(profile.implementation, name, parameter=True, on_grid=on_grid)
             check_parameter(profile.implementation, name, setting)
     return SoftwareRequest(
-        codec=codec, rate=rate, preset=preset, options=options, keyframe_interval_s=keyframe_interval_s
+        codec=codec,
+        rate=rate,
+        preset=preset,
+        options=options,
+        keyframe_interval_s=keyframe_interval_s,
+        target=target,
     )
 
 
@@ -118,6 +126,11 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
     params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
+    target = None if request.target is None else request.target.settled(profile, picture)
+    if target is not None:
+        del options["crf"]  # each segment has its own
+        # Otherwise x264's parameter sets state the CRF; those of the other encoders do not.
+        params |= {"stitchable": "1"} if codec is Codec.H264 else {}
     settings = EncoderSettings(
         codec=codec,
         implementation=profile.implementation,
@@ -130,6 +143,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         # A user's options may make the bytes depend on the threads, as VP9's row-based threading does.
         any_threads=not request.options and _gives_the_same_bytes(codec, rate),
         keyframe_interval_s=interval_s,
+        target=target,
     )
     _try(settings, request.options)
     return settings

@@ -10,7 +10,7 @@ from ..errors import one_line
 
 if TYPE_CHECKING:
     from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished, StageStarted
-    from ..jobs.report.report import LoudnessReport, Report, Warning_
+    from ..jobs.report.report import LoudnessReport, Report, TargetReport, Warning_
 
 
 _THOUSAND: Final = 1_000
@@ -102,6 +102,7 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
         ("continued", _resumed_text(report)),
         ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),
+        ("quality", "" if report.quality is None else _quality_text(report.quality)),
         ("tracks", _tracks_text(report)),
         *_rows("changes", [choice.message for choice in report.choices]),
         ("loudness", "; ".join(_loudness_text(each) for each in report.loudness)),
@@ -116,6 +117,12 @@ def _loudness_text(loudness: "LoudnessReport") -> str:
     if loudness.source_lufs is None or loudness.lufs is None:
         return f"{name} is too quiet to measure"
     return f"{name} {loudness.lufs:.1f} LUFS ({loudness.source_lufs:.1f} in the source, {loudness.gain_db:+.1f} dB)"
+
+
+def _quality_text(quality: "TargetReport") -> str:
+    reached = "nothing" if quality.reached is None else f"{quality.reached:.4g}"
+    best, worst = quality.crfs
+    return f"{reached} reached, {quality.asked} asked; CRF {best:g} to {worst:g}, {quality.encodes} encodes"
 
 
 def _frames_text(report: "Report") -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from ...actors.decode.decoding import PictureHash
 from ...actors.media.timeline import RepairedTime
 from ...actors.segment.encoding import EncodedSegment
+from ...actors.segment.targeting import ReachedQuality
 from ...actors.segment.walk import SegmentTally
 
 FORMAT: Final = 1
@@ -29,7 +30,9 @@ _TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be 
 #: Arrays that hold a value for each packet
 _ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
 _PLAIN: Final = tuple(
-    each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
+    each.name
+    for each in fields(EncodedSegment)
+    if each.name not in {*_ARRAYS, "payload", "tally", "resized", "quality"}
 )
 
 
@@ -150,7 +153,8 @@ def _packed_facts(segment: EncodedSegment) -> dict[str, Any]:
     arrays = {name: np.asarray(getattr(segment, name)).astype(kind).tobytes() for name, kind in _ARRAYS.items()}
     plain = {name: getattr(segment, name) for name in _PLAIN}
     resized = [[width, height, count] for (width, height), count in segment.resized.items()]
-    return {**plain, **arrays, "resized": resized, "tally": asdict(segment.tally)}
+    quality = None if segment.quality is None else asdict(segment.quality)
+    return {**plain, **arrays, "resized": resized, "tally": asdict(segment.tally), "quality": quality}
 
 
 def _facts_of(values: Mapping[str, Any]) -> EncodedSegment:
@@ -164,7 +168,12 @@ def _facts_of(values: Mapping[str, Any]) -> EncodedSegment:
         payload=np.empty(0, dtype=np.uint8),
         tally=_tally(values["tally"]),
         resized={(width, height): count for width, height, count in values["resized"]},
+        quality=None if (quality := values["quality"]) is None else _quality(quality),
     )
+
+
+def _quality(values: Mapping[str, Any]) -> ReachedQuality:
+    return ReachedQuality(**{**values, "values": tuple(values["values"])})
 
 
 def _tally(values: Mapping[str, Any]) -> SegmentTally:

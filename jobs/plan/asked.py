@@ -12,9 +12,11 @@ from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.encode.profiles import PROFILES
 from ...actors.encode.settings import Codec, RateControl
+from ...actors.encode.target import QualityTarget
 from ...actors.media.values import VideoFormat
 from ...actors.settle.nvenc import NvencRequest, nvenc_request
 from ...actors.settle.software import SoftwareRequest, software_request
+from ...errors import Unsupported
 from ..carry.containers import Container, container_for
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
@@ -47,14 +49,22 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )
+    target = None if spec.target_quality is None else QualityTarget.parse(spec.target_quality)
+    if target is not None and spec.encoder == "nvenc":
+        raise Unsupported("NVENC cannot search for a target quality", "Leave out --encoder nvenc, or use --quality.")
     software = partial(
-        software_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s
+        software_request,
+        codec,
+        rate=rate,
+        preset=spec.preset,
+        keyframe_interval_s=spec.keyframe_interval_s,
+        target=target,
     )
     nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
     if spec.encoder == "nvenc":
         return software(), nvenc(options=spec.encoder_options)
     in_software = software(options=spec.encoder_options)
-    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
+    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options or target is not None:
         return in_software, None
     return in_software, nvenc()
 

@@ -11,6 +11,7 @@ from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.media.location import name_of
 from ...actors.segment.decode_path import METADATA_IN_SOFTWARE
+from ...actors.segment.targeting import sample_memory_bytes
 from ...actors.settle.nvenc import nvenc_unsupported_reason
 from ...actors.settle.software import codes_interlaced
 from ...cluster.grouping import counted, equal_groups, number_ranges, short_names
@@ -78,7 +79,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
         or plan.filters.needs_software,
-        filter_bytes=plan.filters.kept_bytes,
+        filter_bytes=plan.filters.kept_bytes + sample_memory_bytes(plan.encoder),
         frames_total=plan.frames,
         workers_max=plan.spec.workers,
         priority=plan.spec.priority,

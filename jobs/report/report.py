@@ -60,6 +60,21 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     cause: str
 
 
+class QualityReport(BaseModel, frozen=True, extra="forbid"):
+    """The quality that was reached, in dB, or from 0 to 1 for SSIM."""
+
+    reached: float | None  # by the metric and summary of the target; None if there is no picture
+    worst: float | None  # that of the worst picture
+    encodes: int  # how many times pictures were encoded: whole segments, and samples of them
+    crfs: tuple[float, float]  # the lowest and the highest CRF
+
+
+class TargetReport(QualityReport, frozen=True, extra="forbid"):
+    """The quality of all pictures together, and what was asked for."""
+
+    asked: str  # the option
+
+
 class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     """One segment, with times in ticks of the source's time base."""
 
@@ -85,6 +100,7 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     decode_s: float
     encode_s: float
     wall_s: float
+    quality: QualityReport | None = None  # None if the request has no target quality
 
 
 class PictureReport(BaseModel, frozen=True, extra="forbid"):
@@ -228,6 +244,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     frame_rate: _Rate | None = None  # the requested frame rate, as a fraction; None if the source's times are kept
     # the options of FFmpeg's ``bilateral``, applied after all steps except the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
+    quality: TargetReport | None = None  # None if the request has no target quality
     gpu_refusal: str = ""  # why no GPU worked for the job; "" if one worked, none exists, or the job wanted none
 
     @property

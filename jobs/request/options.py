@@ -35,6 +35,7 @@ from .values import (
     parse_place,
     parse_rate,
     parse_size,
+    parse_target,
     parse_time,
     parse_track,
     refusal,
@@ -149,6 +150,7 @@ NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts, is_list=True)
 PAIRS: Final = Kind("K=V", "table of strings or whole numbers", _pairs, is_list=True, write="=".join)
 FLAG: Final = Kind("", "`true`, `false`", _flag)
+TARGET: Final = Kind("METRIC:VALUE", '`"xpsnr:42"`', partial(_words, "a target quality", parse_target))
 CODEC: Final = Kind(
     "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
 )

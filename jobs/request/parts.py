@@ -13,6 +13,7 @@ from .options import (
     PRESET,
     RATE,
     SIZE,
+    TARGET,
     Option,
     as_written,
     command_line,
@@ -129,6 +130,19 @@ class CodecAndRate(Part):
         return self
 
 
+class TargetQuality(Part):
+    """A quality to reach, instead of one that the encoder defines."""
+
+    target_quality: Annotated[
+        str | None,
+        Field(
+            description="Quality that each segment reaches, instead of --quality or --bitrate: xpsnr:42, psnr:42 or "
+            "ssim:0.98: docs/encoders.md."
+        ),
+        Option("--target-quality", VIDEO, example='"xpsnr:42"', kind=TARGET),
+    ] = None
+
+
 class RateLimit(Part):
     """A peak bitrate, and the buffer over which it is measured."""
 
@@ -195,8 +209,15 @@ class EncoderTuning(Part):
 
 
 # The fields of a later base class come first.
-class VideoOptions(EncoderTuning, Keyframes, RateLimit, CodecAndRate):
+class VideoOptions(EncoderTuning, Keyframes, RateLimit, TargetQuality, CodecAndRate):
     """The options for encoding the video."""
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        other = "quality" if self.quality is not None else "bitrate_bps"
+        if self.target_quality is not None and getattr(self, other) is not None:
+            raise ValueError(f"`target_quality` and `{other}` exclude each other: give one of them")
+        return self
 
 
 class CudaPlace(Part):

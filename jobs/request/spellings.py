@@ -81,14 +81,12 @@ GUESSED: Final[Mapping[str, str]] = {
     "--faststart": "--fragmented (the index of a plain mp4 is always in front)",
     **dict.fromkeys(("--verbose", "--debug", "--log-level"), "CODECFLEET_LOG=text in the environment"),
     **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
+    **dict.fromkeys(("--target-vmaf", "--vmaf"), "--target-quality xpsnr:42"),
+    "--target-ssim": "--target-quality ssim:0.98",
     **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
 }
 """Options that users may guess, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("--target-vmaf", "--vmaf", "--target-quality", "--target-ssim"),
-        "There is no quality target: --quality is the encoder's own scale, and codecfleet verify measures the result.",
-    ),
     **dict.fromkeys(("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "Every encode is one pass."),
     **dict.fromkeys(
         ("--metadata", "--title", "--tag"), "Tags are copied unchanged; edit them with another program afterwards."

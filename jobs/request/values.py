@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias, cast, get_args
 
+from ...actors.encode.target import QualityTarget
 from ...errors import UsageError
 
 Corner: TypeAlias = Literal["top-left", "top-right", "bottom-left", "bottom-right", "center"]  #: Places by name
@@ -54,6 +55,14 @@ def parse_rate(name: str, text: str) -> int:
     if not _RATE_MIN <= bits <= _RATE_MAX:
         raise refusal(name, text, f"out of range ({_RATE_MIN} to 100G)", "4M means 4,000,000 bits.")
     return int(bits)
+
+
+def parse_target(name: str, text: str) -> str:
+    """Return a target quality as ``QualityTarget`` writes it: ``xpsnr:42``, ``ssim:0.98:p5``, ``psnr:40:crf18-35``."""
+    try:
+        return str(QualityTarget.parse(text))
+    except UsageError as error:
+        raise UsageError(f"{name} {error.message}", error.next_step) from None
 
 
 def parse_time(name: str, text: str) -> Fraction:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...actors.device.interface import SESSIONS_OPENING
+from ...actors.quality.measuring import UNITS, summary
 from ...actors.segment.burn import BurntSubtitles
 from ...actors.segment.filtering import DENOISE
+from ...actors.segment.targeting import ReachedQuality
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ...actors.tracks.loudness import Loudness
 from ...cluster.grouping import counted
@@ -23,8 +25,10 @@ from ..report.report import (
     BurnReport,
     LoudnessReport,
     Proof,
+    QualityReport,
     Report,
     SegmentReport,
+    TargetReport,
     Warning_,
 )
 
@@ -147,6 +151,7 @@ def make_report(
         loudness=tuple(_loudness(index, each) for index, each in sorted(track.loudness.items())),
         proof=proof,
         choices=plan.choices,
+        quality=_target(plan, [each.facts.quality for each in track.segments]),
         timings_s=timings_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
     )
@@ -230,4 +235,23 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment, *, restored: bool) -
         decode_s=round(tally.decode_s, 4),
         encode_s=round(facts.encode_s, 4),
         wall_s=round(facts.wall_s, 4),
+        quality=None if facts.quality is None else QualityReport(**_quality(plan, [facts.quality])),
     )
+
+
+def _target(plan: Plan, found: Sequence[ReachedQuality | None]) -> TargetReport | None:
+    given = [each for each in found if each is not None]
+    return TargetReport(asked=plan.spec.target_quality or "", **_quality(plan, given)) if given else None
+
+
+def _quality(plan: Plan, found: Sequence[ReachedQuality]) -> dict[str, Any]:
+    """Return the quality of all pictures of some segments."""
+    target = plan.encoder.target
+    values = [value for each in found for value in each.values]
+    crfs = [float(each.crf) for each in found]
+    return {
+        "reached": float(summary(values, None if target is None else target.percentile) / UNITS) if values else None,
+        "worst": min(values) / UNITS if values else None,
+        "encodes": sum(each.encodes for each in found),
+        "crfs": (min(crfs), max(crfs)),
+    }

@@ -120,7 +120,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     assert spec == cli_spec(*line.split())
     assert spec.end_s == Fraction(1201, 10)
     changed = {name for name in TranscodeSpec.model_fields if getattr(spec, name) != getattr(DEFAULTS, name)}
-    assert changed == set(TranscodeSpec.model_fields) - {"source", "output", "quality"}
+    assert changed == set(TranscodeSpec.model_fields) - {"source", "output", "quality", "target_quality"}
 
 
 def test_the_shipped_file_is_the_defaults(tmp_path: Path) -> None:
@@ -187,11 +187,13 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
 
 
 def test_fields_given_in_python_count_instead(tmp_path: Path) -> None:
-    """An override wins; a quality also replaces the file's bitrate, and a bitrate the file's quality."""
+    """An override wins; a quality, a bitrate and a target quality also replace one another in the file."""
     assert load(tmp_path, 'codec = "hevc"\nquality = 20', quality=30).quality == 30
     spec = load(tmp_path, 'codec = "hevc"\nquality = 20', bitrate_bps=1_000_000)
     assert (spec.codec, spec.quality, spec.bitrate_bps) == (Codec.HEVC, None, 1_000_000)
     assert load(tmp_path, 'bitrate = "4M"', quality=30).bitrate_bps is None
+    assert load(tmp_path, "quality = 30", target_quality="psnr:40").quality is None
+    assert load(tmp_path, 'target_quality = "psnr:40"', bitrate_bps=1_000_000).target_quality is None
     with pytest.raises(UsageError, match="preset"):
         load(tmp_path, "", preset=9)
 

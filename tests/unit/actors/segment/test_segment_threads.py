@@ -11,7 +11,7 @@ from codecfleet.actors.encode.libraries import library_version
 from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.encode.software import SoftwareEncoder
-from codecfleet.actors.segment import encoding
+from codecfleet.actors.segment import rendition
 from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -36,7 +36,7 @@ def test_what_an_encoder_holds_to_the_end_is_progress_when_it_comes(
             before_the_end.extend(seen)
             yield from super().remaining()
 
-    monkeypatch.setattr(encoding, "SoftwareEncoder", Holding)
+    monkeypatch.setattr(rendition, "SoftwareEncoder", Holding)
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(24), width=192, height=144))
     options = {"source": str(clip), "output": str(tmp_path / "out.mp4"), "codec": codec, "preset": 3}
     work = plan_transcode(TranscodeSpec.model_validate(options)).work("job", 0, 0, 0)

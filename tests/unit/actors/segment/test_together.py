@@ -18,7 +18,7 @@ from codecfleet.actors.device.work import Constraints, WorkContext
 from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import EncoderSettings
 from codecfleet.actors.encode.software import SoftwareEncoder
-from codecfleet.actors.segment import encoding
+from codecfleet.actors.segment import rendition
 from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
 from codecfleet.actors.segment.frame_rate import KeyframeGrid
 from codecfleet.actors.segment.together import EncodeTogether, decodes_alike
@@ -129,7 +129,7 @@ def test_renditions_without_filters_share_the_picture(source: Path, monkeypatch:
     (work,) = together([planned(source, segment_s=Fraction(9)), planned(source, segment_s=Fraction(9), codec="hevc")])
     later = replace(work.segments[1], keyframes=KeyframeGrid(first_ticks=0, interval_ticks=Fraction(280)))
     work = replace(work, segments=(work.segments[0], later))
-    monkeypatch.setattr(encoding, "SoftwareEncoder", Noting)
+    monkeypatch.setattr(rendition, "SoftwareEncoder", Noting)
     found = work.run(WorkContext())
     assert taken["libx264"] == taken["libx265"]
     assert [content(each) for each in found] == [content(segment.run(WorkContext())) for segment in work.segments]
@@ -245,7 +245,7 @@ def test_progress_counts_what_all_have_done(source: Path, monkeypatch: pytest.Mo
             first_drained.append(seen[-1])
             yield from super().remaining()
 
-    monkeypatch.setattr(encoding, "SoftwareEncoder", Holding)
+    monkeypatch.setattr(rendition, "SoftwareEncoder", Holding)
     plans = [planned(source, segment_s=Fraction(9), preset=preset) for preset in (1, 3)]
     (work,) = together(plans)
     work.run(Watched())
@@ -284,7 +284,7 @@ def test_a_software_encoder_that_fails_names_its_segment(source: Path, monkeypat
             packets = super().encode(picture, **how)
             return packets[1:] if self.name == "libx265" else packets
 
-    monkeypatch.setattr(encoding, "SoftwareEncoder", Swallowing)
+    monkeypatch.setattr(rendition, "SoftwareEncoder", Swallowing)
     work = together([planned(source), planned(source, codec="hevc")])[1]
     with pytest.raises(EncoderFailed, match=r"segment 1: .* frames went in and .* came out"):
         work.run(WorkContext())

@@ -1,0 +1,102 @@
+"""The quality that encoded pictures should have, by a metric that compares them with the pictures before encoding."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, Self
+
+from ...errors import Unsupported, UsageError
+from ..media.values import VideoFormat
+
+if TYPE_CHECKING:
+    from .profiles import SoftwareProfile
+
+HOW_TO_WRITE: Final = "Write xpsnr:42, psnr:42 or ssim:0.98, then :p5 for a percentile and :crf16-40 for limits."
+_WORDS: Final = re.compile(
+    r"(?P<metric>[a-z]+):(?P<value>[0-9]{1,3}(?:\.[0-9]{1,4})?)(?::p(?P<percentile>[0-9]{1,2}))?"
+    r"(?::crf(?P<best>[0-9]{1,2})-(?P<worst>[0-9]{1,2}))?"
+)
+_BLOCK_PICTURE: Final = 3840 * 2160
+_LARGER_THAN_HD: Final = 2048 * 1152
+
+
+class QualityMetric(StrEnum):
+    """A metric of FFmpeg; luma is measured, of RGB green."""
+
+    XPSNR = "xpsnr"
+    PSNR = "psnr"
+    SSIM = "ssim"
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values, with a space before it; "" for none."""
+        return "" if self is QualityMetric.SSIM else " dB"
+
+    @property
+    def most(self) -> int:
+        """The value of pictures without any difference: that of SSIM, or the limit in dB of the others."""
+        return 1 if self is QualityMetric.SSIM else 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityTarget:
+    """The quality of each segment: the mean of its pictures, or a percentile of them."""
+
+    metric: QualityMetric
+    value: Fraction  # in dB, or from 0 to 1 for SSIM
+    percentile: int | None = None  # 1 to 50; None for the mean
+    crfs: tuple[int, int] | None = None  # the lowest and the highest CRF to use; None for the encoder's usual ones
+
+    def __str__(self) -> str:
+        text = f"{self.metric}:{float(self.value):g}"
+        text += "" if self.percentile is None else f":p{self.percentile}"
+        return text + ("" if self.crfs is None else f":crf{self.crfs[0]}-{self.crfs[1]}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the target of ``xpsnr:42``, ``ssim:0.98:p5`` or ``psnr:40:crf18-35``. Raises UsageError."""
+        shown = text[:60]
+        if text.startswith("vmaf"):
+            message = "VMAF cannot be a target: the workers' FFmpeg cannot measure it"
+            raise UsageError(message, "Use xpsnr, which also weighs errors by how visible they are.")
+        match = _WORDS.fullmatch(text)
+        if match is None or match["metric"] not in set(QualityMetric):
+            raise UsageError(f"{shown!r} is not a target quality", HOW_TO_WRITE)
+        metric, value = QualityMetric(match["metric"]), Fraction(match["value"])
+        percentile = None if match["percentile"] is None else int(match["percentile"])
+        crfs = None if match["best"] is None else (int(match["best"]), int(match["worst"]))
+        least, most = (Fraction(1, 2), Fraction(9999, 10_000)) if metric is QualityMetric.SSIM else (20, 70)
+        if not least <= value <= most:
+            message = f"{shown!r} is out of range: {metric} from {float(least):g} to {float(most):g}{metric.unit}"
+            raise UsageError(message, HOW_TO_WRITE)
+        if percentile is not None and not 1 <= percentile <= 50:  # noqa: PLR2004 - the median
+            raise UsageError(f"{shown!r} has a percentile outside 1 to 50", "p5 means the worst 5 % of the pictures.")
+        if crfs is not None and crfs[0] > crfs[1]:
+            raise UsageError(f"{shown!r} has a lower limit above the upper one", HOW_TO_WRITE)
+        return cls(metric=metric, value=value, percentile=percentile, crfs=crfs)
+
+    def settled(self, profile: "SoftwareProfile", picture: VideoFormat) -> Self:
+        """Return the target with the limits of the CRF that ``profile`` uses.
+
+        Raises UsageError: the limits are outside its scale; Unsupported: the metric cannot measure such pictures.
+        """
+        if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
+            message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"
+            raise Unsupported(message, "Use --target-quality with psnr or ssim.")
+        best, worst = self.crfs or profile.usual_crfs
+        if worst > profile.worst_quality:
+            message = f"CRF {worst} is outside {profile.implementation}'s scale, which ends at {profile.worst_quality}"
+            raise UsageError(message, "Lower the upper limit of --target-quality.")
+        return replace(self, crfs=(best, worst))
+
+
+def _fits_xpsnr(width: int, height: int) -> bool:
+    """Return whether FFmpeg's filter is right for this size.
+
+    It divides by zero if its blocks, whose side depends on the size, have no samples, and gives a narrow block at the
+    edge, without inner samples, a weight that drowns all others (libavfilter/vf_xpsnr.c).
+    """
+    block = 4 * int(32 * (width * height / _BLOCK_PICTURE) ** 0.5 + 0.5)
+    edge = 2 if width * height > _LARGER_THAN_HD else 1
+    return block > 0 and all(side % block == 0 or side % block > edge for side in (width, height))

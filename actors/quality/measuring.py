@@ -1,0 +1,155 @@
+"""Measures encoded pictures against the pictures before encoding, with results that are the same on every processor.
+
+FFmpeg's filters sum errors in integers, and the few steps after that in a fixed order, so that SIMD does not change a
+digit that they print. Values are whole hundred-thousandths of a dB or of SSIM's 1, a digit less than FFmpeg prints, and
+everything that is computed from them is exact.
+"""
+
+from collections.abc import Iterator, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, cast
+
+import av
+import av.error
+import av.filter
+import numpy as np
+from av.codec.context import ThreadType
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
+
+from ...errors import EncoderFailed
+from ..closing import Closing
+from ..encode.pix_fmt import is_rgb
+from ..encode.session import EncodedPacket
+from ..encode.settings import Codec, EncoderSettings
+from ..encode.target import QualityMetric, QualityTarget
+from ..media.values import VideoFormat
+from ..surfaces.host_pictures import plane_rows
+
+if TYPE_CHECKING:
+    from av.video.codeccontext import VideoCodecContext
+
+UNITS: Final = 100_000
+"""How many units of a measured value are 1 dB, or an SSIM of 1."""
+_MDB: Final = UNITS // 1000
+_DECODERS: Final = {Codec.H264: "h264", Codec.HEVC: "hevc", Codec.AV1: "libdav1d", Codec.VP9: "vp9"}
+_BYTE_BITS: Final = 8
+_EXACT: Final = Context(prec=30)
+_REPORT: Final = "Please report this with the input and the options."
+
+
+class PairMeter:
+    """Measures pairs of pictures with the size and format of ``picture``, in order of presentation."""
+
+    def __init__(self, metric: QualityMetric, picture: VideoFormat) -> None:
+        self._metric = metric
+        self._key = _key(metric, picture.pix_fmt)
+        rate = picture.frame_rate
+        # FFmpeg's XPSNR reads wrong samples in rows that end in padding if they have more than 8 bits, so it gets a
+        # copy of luma without padding (s_rec in libavfilter/vf_xpsnr.c).
+        self._grey = _grey(picture.pix_fmt) if metric is QualityMetric.XPSNR else None
+        pix_fmt = self._grey or picture.pix_fmt
+        shape = {"video_size": f"{picture.width}x{picture.height}", "pix_fmt": pix_fmt, "time_base": "1/1"}
+        shape["frame_rate"] = f"{rate.numerator}/{rate.denominator}"
+        self._graph = av.filter.Graph()
+        self._graph.threads = 1
+        self._inputs = [self._graph.add("buffer", **shape) for _ in range(2)]
+        measure, self._output = self._graph.add(metric.value), self._graph.add("buffersink")
+        for pad, source in enumerate(self._inputs):
+            source.link_to(measure, 0, pad)
+        measure.link_to(self._output)
+        self._graph.configure()
+        self._number = 0
+
+    def measure(self, encoded: "VideoFrame", original: "VideoFrame") -> int:
+        """Return the value of a pair; may change the times of both pictures."""
+        # XPSNR weighs errors by the activity of its first input.
+        for source, picture in zip(self._inputs, (original, encoded), strict=True):
+            given = picture if self._grey is None else _luma(picture, self._grey)
+            given.pts, given.time_base = self._number, Fraction(1)
+            source.push(given)
+        self._number += 1
+        found = cast("VideoFrame", self._output.pull()).metadata[self._key]
+        if found == "inf":
+            return self._metric.most * UNITS
+        return min(round(Decimal(found) * UNITS), self._metric.most * UNITS)
+
+
+def _key(metric: QualityMetric, pix_fmt: str) -> str:
+    """Return FFmpeg's name for the value of luma, or of green."""
+    if metric is QualityMetric.XPSNR:
+        return "lavfi.xpsnr.xpsnr.y"
+    plane = "g" if is_rgb(pix_fmt) else "y"
+    return f"lavfi.psnr.psnr.{plane}" if metric is QualityMetric.PSNR else f"lavfi.ssim.{plane.upper()}"
+
+
+def _grey(pix_fmt: str) -> str:
+    bits = PixelFormat(pix_fmt).components[0].bits
+    return "gray" if bits <= _BYTE_BITS else f"gray{bits}le"
+
+
+def _luma(picture: "VideoFrame", grey: str) -> "VideoFrame":
+    """Return a copy of a picture's first plane, which has luma or green, without padding."""
+    plane = picture.planes[0]
+    rows = plane_rows(plane, np.dtype(np.uint8 if grey == "gray" else np.uint16))
+    return VideoFrame.from_numpy_buffer(rows[:, : plane.width].copy(), format=grey)
+
+
+class DecodedBack(Closing):
+    """Decodes what an encoder returned; gives the pictures in order of presentation, with the packets' times."""
+
+    def __init__(self, settings: EncoderSettings, extradata: bytes, packets: Sequence[EncodedPacket]) -> None:
+        self._name = settings.implementation
+        self._packets = packets
+        self._context: VideoCodecContext | None = cast(
+            "VideoCodecContext", av.CodecContext.create(_DECODERS[settings.codec], "r")
+        )
+        if extradata and settings.codec in (Codec.H264, Codec.HEVC):
+            self._context.extradata = extradata
+        self._context.thread_count, self._context.thread_type = settings.threads, ThreadType.FRAME
+        self._tick_s = settings.time_base
+
+    def close(self) -> None:
+        """Free the decoder."""
+        self._context = None
+
+    def pictures(self) -> "Iterator[tuple[int, VideoFrame]]":
+        """Yield each picture with its time; ``EncoderFailed`` if the packets do not decode."""
+        try:
+            for number, packet in enumerate([*self._packets, None]):
+                if self._context is None:
+                    return
+                fed = None
+                if packet is not None:
+                    fed = av.Packet(packet.payload)
+                    fed.pts, fed.dts, fed.time_base = packet.pts_ticks, number, self._tick_s
+                for frame in self._context.decode(fed):
+                    yield frame.pts or 0, frame
+        except av.error.FFmpegError as error:
+            raise EncoderFailed(f"{self._name}'s output does not decode: {error}", _REPORT) from error
+
+
+def summary(values: Sequence[int], percentile: int | None) -> Fraction:
+    """Return the mean of values, or a percentile of them: the least that at most so many of them are below."""
+    if percentile is None:
+        return Fraction(sum(values), len(values))
+    return Fraction(sorted(values)[len(values) * percentile // 100])
+
+
+def level_mdb(target: QualityTarget, values: Sequence[int]) -> int:
+    """Return the level of measured values in thousandths of a dB."""
+    return _level_mdb(target.metric, summary(values, target.percentile))
+
+
+def goal_mdb(target: QualityTarget) -> int:
+    """Return the level of the target."""
+    return _level_mdb(target.metric, target.value * UNITS)
+
+
+def _level_mdb(metric: QualityMetric, value: Fraction) -> int:
+    """Return a value in thousandths of a dB; SSIM, which is curved near 1, as FFmpeg does: -10 log10(1 - SSIM)."""
+    if metric is not QualityMetric.SSIM:
+        return round(value / _MDB)
+    lost = max(1 - value / UNITS, Fraction(1, UNITS))
+    return round(-10_000 * _EXACT.log10(_EXACT.divide(Decimal(lost.numerator), Decimal(lost.denominator))))

@@ -1,0 +1,276 @@
+"""Encodes a segment's renditions, those with a target for their quality as often as its search wants."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ...errors import EncoderFailed
+from ..bitstream.picture_messages import Messages
+from ..closing import Closing
+from ..encode.profiles import PROFILES
+from ..encode.settings import EncoderSettings, crf_text, with_crf
+from ..encode.target import QualityTarget
+from ..quality.measuring import DecodedBack, PairMeter, goal_mdb, level_mdb
+from ..quality.search import (
+    MOST_SAMPLED,
+    MOST_TRIES,
+    CrfScale,
+    NextTry,
+    Try,
+    chosen,
+    next_try,
+    sample_bytes,
+    sample_of,
+)
+from .passes import SegmentPasses, SegmentProgress, Taken
+from .rendition import RenditionEncoding, RenditionSettings
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
+
+Opened: TypeAlias = Callable[[RenditionSettings], RenditionEncoding]
+"""Opens an encoding of a rendition."""
+_BITS: Final = 8
+_REPORT: Final = "Please report this with the input and the options."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachedQuality:
+    """What the search for a segment's quality found."""
+
+    crf: str
+    encodes: int  # how many times the segment or a sample of it was encoded
+    values: tuple[int, ...]  # what was measured for each picture, in order of presentation, in ``measuring.UNITS``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRendition:
+    """A finished rendition; ``encode_s`` is the time that all its encodings took."""
+
+    encoding: RenditionEncoding
+    taken: Taken
+    encode_s: float = 0.0
+    quality: ReachedQuality | None = None
+
+
+def sample_memory_bytes(settings: EncoderSettings) -> int:
+    """Return the most memory that the pictures of a sample take; 0 without a target."""
+    return 0 if settings.target is None else sample_bytes(_picture_bytes(settings))
+
+
+def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
+    """Return which part of a picture is done each time that one is worked on, if all searches take as long as any."""
+    targeted = [each for each in renditions if each.encoder.target is not None]
+    frames = renditions[0].frames
+    if not targeted or not frames:
+        return Fraction(1)
+    samples = [sum(map(len, sample_of(each.frames, _picture_bytes(each.encoder)))) for each in targeted]
+    whole_tries = MOST_TRIES - MOST_SAMPLED if all(samples) else MOST_TRIES
+    worked = MOST_SAMPLED * sum(samples) + (frames if any(samples) else 0) + 2 * frames * whole_tries
+    return Fraction(frames, worked)
+
+
+def encode_all(
+    renditions: Sequence[RenditionSettings],
+    passes: SegmentPasses[Any],
+    opened: Opened,
+    stack: ExitStack,
+) -> list[EncodedRendition]:
+    """Encode each rendition; ``stack`` closes the encodings.
+
+    They share the passes: one for all samples, and one for each time that whole segments are encoded or measured.
+    """
+    parts = [_part_of(made, lambda made: stack.enter_context(opened(made)), passes.progress) for made in renditions]
+    samplers = [(each, _Sampler(each.runs)) for each in parts if isinstance(each, _Search) and each.runs]
+    if samplers:
+        passes.walk([(search.made, sampler) for search, sampler in samplers])
+        for search, sampler in samplers:
+            search.try_sample(sampler.pictures)
+            sampler.pictures.clear()
+    left: Sequence[_Once] = parts
+    while left:
+        encodings = [each.begun() for each in left]
+        walked = passes.walk([(each.made, encoding) for each, encoding in zip(left, encodings, strict=True)])
+        for each, encoding, taken in zip(left, encodings, walked, strict=True):
+            each.ended(encoding, taken)
+        meters = [(each, stack.enter_context(each.meter())) for each in left if isinstance(each, _Search)]
+        if meters:
+            passes.walk([(search.made, meter) for search, meter in meters])
+        left = [search for search, meter in meters if search.measured(meter.values)]
+    return [each.result() for each in parts]
+
+
+def _part_of(made: RenditionSettings, opened: Opened, progress: SegmentProgress) -> "_Once":
+    target = made.encoder.target
+    return _Once(made, opened) if target is None else _Search(made, opened, target, progress)
+
+
+class _Sampler:
+    """Keeps the pictures of some runs."""
+
+    def __init__(self, runs: Sequence[range]) -> None:
+        self._runs = runs
+        self.done = 0
+        self.pictures: list[VideoFrame] = []
+
+    def take(self, _ticks: int, picture: Any, _messages: Messages = (), /) -> None:  # noqa: ANN401 - in host memory
+        if any(self.done in run for run in self._runs):
+            self.pictures.append(picture)
+        self.done += 1
+
+    def drain(self) -> bool:
+        return False
+
+
+class _Meter(Closing):
+    """Compares an encoding with its pictures."""
+
+    def __init__(self, target: QualityTarget, settings: EncoderSettings, encoding: RenditionEncoding) -> None:
+        encoding.close()  # so that the encoder's memory is free while the decoder needs some
+        self._decoded = DecodedBack(settings, encoding.extradata, encoding.packets)
+        self._pictures: Iterator[tuple[int, VideoFrame]] = self._decoded.pictures()
+        self._pair = PairMeter(target.metric, settings.format)
+        self._first_ticks: int | None = None
+        self.values: list[int] = []
+
+    @property
+    def done(self) -> int:
+        return len(self.values)
+
+    def close(self) -> None:
+        self._decoded.close()
+
+    def take(self, ticks: int, picture: Any, _messages: Messages = (), /) -> None:  # noqa: ANN401 - in host memory
+        self._first_ticks = ticks if self._first_ticks is None else self._first_ticks
+        at, shown = next(self._pictures, (None, None))
+        if shown is None or at != ticks - self._first_ticks:
+            raise EncoderFailed(f"the encoded picture {self.done} of a segment does not decode", _REPORT)
+        self.values.append(self._pair.measure(shown, picture))
+
+    def drain(self) -> bool:
+        return False
+
+
+class _Once:
+    """A rendition that is encoded once."""
+
+    def __init__(self, made: RenditionSettings, opened: Opened) -> None:
+        self.made = made
+        self._opened = opened
+        self._whole: list[EncodedRendition] = []
+
+    def begun(self) -> RenditionEncoding:
+        """Open the next encoding of the whole segment."""
+        return self._opened(self.made)
+
+    def ended(self, encoding: RenditionEncoding, taken: Taken) -> None:
+        """Take an encoding of the whole segment."""
+        encoding.check(taken.due)
+        self._whole.append(EncodedRendition(encoding=encoding, taken=taken, encode_s=encoding.encode_s))
+
+    def result(self) -> EncodedRendition:
+        """Return the encoding to keep."""
+        return self._whole[0]
+
+
+class _Search(_Once):
+    """A rendition that is encoded until it reaches its target."""
+
+    def __init__(
+        self, made: RenditionSettings, opened: Opened, target: QualityTarget, progress: SegmentProgress
+    ) -> None:
+        super().__init__(made, opened)
+        self.runs = sample_of(made.frames, _picture_bytes(made.encoder))
+        self._target = target
+        self._goal_mdb = goal_mdb(target)
+        self._scale = _scale(made.encoder, target)
+        self._progress = progress
+        self._tries: list[Try] = []
+        self._values: list[tuple[int, ...]] = []  # of each whole encoding
+        self._sample_s = 0.0
+        self._has_sample = False
+
+    def try_sample(self, pictures: "Sequence[VideoFrame]") -> None:
+        """Encode the pictures of the sample as often as the search wants."""
+        self._has_sample = bool(pictures)
+        while pictures and (step := self._next()) is not None and not step.is_whole:
+            values = self._sample_values(step.crf, pictures)
+            self._tries.append(Try(step.crf, level_mdb(self._target, values), is_whole=False))
+
+    def begun(self) -> RenditionEncoding:
+        """Open the next encoding of the whole segment."""
+        return self._opened(self._at(self._crf()))
+
+    def meter(self) -> _Meter:
+        """Return what measures the last encoding."""
+        return _Meter(self._target, self.made.encoder, self._whole[-1].encoding)
+
+    def measured(self, values: Sequence[int]) -> bool:
+        """Take the values of the last encoding; return whether the segment is encoded again."""
+        crf = self._crf()
+        self._values.append(tuple(values))
+        if values:
+            self._tries.append(Try(crf, level_mdb(self._target, values), is_whole=True))
+        return bool(values) and self._next() is not None
+
+    def result(self) -> EncodedRendition:
+        """Return the encoding that is nearest to the target."""
+        crfs = [each.crf for each in self._tries if each.is_whole]
+        best = chosen(self._tries, self._goal_mdb) if crfs else 0
+        crf = crfs[best] if crfs else self._crf()
+        encode_s = self._sample_s + sum(each.encode_s for each in self._whole)
+        encodes = max(1, len(self._tries))
+        quality = ReachedQuality(crf=crf_text(crf), encodes=encodes, values=self._values[best])
+        return replace(self._whole[best], encode_s=encode_s, quality=quality)
+
+    def _next(self) -> NextTry | None:
+        return next_try(self._tries, self._goal_mdb, self._scale, has_sample=self._has_sample)
+
+    def _crf(self) -> Fraction:
+        """Return the CRF of the next encoding; the usual one after the last."""
+        step = self._next()
+        return self._scale.usual if step is None else step.crf
+
+    def _at(self, crf: Fraction) -> RenditionSettings:
+        return replace(self.made, encoder=with_crf(self.made.encoder, crf))
+
+    def _sample_values(self, crf: Fraction, pictures: "Sequence[VideoFrame]") -> list[int]:
+        """Encode the sample as if its pictures followed one another, and measure it."""
+        made = replace(self._at(crf), keyframes=None)
+        settings = made.encoder
+        step_ticks = max(1, round(1 / (settings.format.frame_rate * settings.time_base)))
+        with ExitStack() as stack:
+            encoding = self._opened(made)
+            for number, picture in enumerate(pictures):
+                encoding.take(number * step_ticks, picture)
+                self._progress.count(1)
+            while encoding.drain():
+                self._progress.seen()
+            encoding.check([number * step_ticks for number in range(len(pictures))])
+            self._sample_s += encoding.encode_s
+            meter = stack.enter_context(_Meter(self._target, settings, encoding))
+            for number, picture in enumerate(pictures):
+                meter.take(number * step_ticks, picture)
+                self._progress.seen()
+            return meter.values
+
+
+def _scale(settings: EncoderSettings, target: QualityTarget) -> CrfScale:
+    profile = PROFILES[settings.codec]
+    best, worst = target.crfs or profile.usual_crfs
+    return CrfScale(
+        usual=Fraction(profile.default_quality),
+        best=Fraction(best),
+        worst=Fraction(worst),
+        step=profile.crf_step,
+        mdb_per_crf=profile.mdb_per_crf,
+    )
+
+
+def _picture_bytes(settings: EncoderSettings) -> int:
+    picture = settings.format
+    return picture.width * picture.height * PixelFormat(picture.pix_fmt).padded_bits_per_pixel // _BITS

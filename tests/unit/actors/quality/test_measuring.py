@@ -1,0 +1,135 @@
+"""Measurements are right, exact, and independent of the processor."""
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from codecfleet.actors.encode.profiles import PROFILES
+from codecfleet.actors.encode.target import QualityMetric, QualityTarget
+from codecfleet.actors.media.values import VideoFormat
+from codecfleet.actors.quality.measuring import UNITS, PairMeter, goal_mdb, level_mdb, summary
+from codecfleet.testing.clips import turned_over
+
+WIDTH, HEIGHT = 160, 96
+PIX_FMTS = sorted({pix_fmt for profile in PROFILES.values() for pix_fmt in profile.pix_fmts})
+
+
+def luma(number: int, noise: int) -> NDArray[np.uint8]:
+    """Return a moving picture's luma with noise."""
+    across, down = np.meshgrid(np.arange(WIDTH), np.arange(HEIGHT))
+    smooth = 120 + 40 * np.sin(across / 9 + number) + 30 * np.cos(down / 7)
+    rough = np.random.default_rng(number).integers(-noise, noise + 1, smooth.shape)
+    return np.clip(smooth + rough, 16, 235).astype(np.uint8)
+
+
+def picture(number: int, noise: int, pix_fmt: str = "yuv420p") -> VideoFrame:
+    """Return a moving picture with noise."""
+    return VideoFrame.from_ndarray(luma(number, noise), format="gray").reformat(format=pix_fmt)
+
+
+def values_of(metric: QualityMetric, noise: int, pix_fmt: str = "yuv420p", frames: int = 3) -> list[int]:
+    """Return the values of noisy pictures."""
+    meter = PairMeter(metric, VideoFormat(WIDTH, HEIGHT, pix_fmt, Fraction(25)))
+    return [meter.measure(picture(n, noise, pix_fmt), picture(n, 0, pix_fmt)) for n in range(frames)]
+
+
+@pytest.mark.parametrize("metric", QualityMetric)
+@pytest.mark.parametrize("pix_fmt", PIX_FMTS)
+def test_more_noise_is_worse_and_none_is_best(metric: QualityMetric, pix_fmt: str) -> None:
+    """In every format that an encoder takes."""
+    levels = [values_of(metric, noise, pix_fmt) for noise in (0, 2, 8)]
+    assert set(levels[0]) == {metric.most * UNITS}
+    assert min(levels[0]) > max(levels[1]) >= min(levels[1]) > max(levels[2])
+
+
+def test_psnr_is_that_of_luma() -> None:
+    """The definition, from the samples."""
+    meter = PairMeter(QualityMetric.PSNR, VideoFormat(WIDTH, HEIGHT, "gray", Fraction(25)))
+    original, encoded = luma(1, 0).astype(np.int64), luma(1, 5).astype(np.int64)
+    found = meter.measure(picture(1, 5, "gray"), picture(1, 0, "gray"))
+    assert found / UNITS == pytest.approx(10 * math.log10(255**2 / np.mean((original - encoded) ** 2)), abs=1e-4)
+
+
+def test_xpsnr_weighs_by_the_original() -> None:
+    """Noise in a smooth original is visible; the same error beside a noisy original is not."""
+    meters = [PairMeter(QualityMetric.XPSNR, VideoFormat(WIDTH, HEIGHT, "yuv420p", Fraction(25))) for _ in range(2)]
+    smooth = meters[0].measure(picture(1, 20), picture(1, 0))
+    noisy = meters[1].measure(picture(1, 0), picture(1, 20))
+    assert smooth < noisy
+
+
+def test_full_range_is_compared_sample_by_sample() -> None:
+    """Decoders call full range yuvj420p; its samples are not converted."""
+    meter = PairMeter(QualityMetric.PSNR, VideoFormat(WIDTH, HEIGHT, "yuv420p", Fraction(25)))
+    original = picture(1, 0, "yuvj420p")
+    same = VideoFrame.from_ndarray(original.to_ndarray(), format="yuv420p")
+    assert meter.measure(original, same) == QualityMetric.PSNR.most * UNITS
+
+
+_ON_ONE_LEVEL = """
+import sys
+from codecfleet.actors.media.av_abi import ffmpeg
+ffmpeg().av_force_cpu_flags(int(sys.argv[1]))
+from codecfleet.actors.encode.target import QualityMetric
+from tests.unit.actors.quality.test_measuring import values_of
+for pix_fmt in ("yuv420p", "yuv420p10le"):
+    for metric in QualityMetric:
+        print([values_of(metric, noise, pix_fmt, 12) for noise in (1, 3, 9)])
+"""
+
+
+def test_simd_changes_no_digit() -> None:
+    """A processor without any SIMD measures the same."""
+    runs = [[sys.executable, "-c", _ON_ONE_LEVEL, level] for level in ("0", "-1")]
+    without, with_simd = (subprocess.run(run, check=True, capture_output=True, text=True).stdout for run in runs)
+    assert without == with_simd
+    assert len(without.splitlines()) == 2 * len(QualityMetric)
+
+
+def test_percentiles_and_means() -> None:
+    """A percentile is the least value that at most so many of the pictures are below."""
+    values = list(range(100))
+    assert summary(values, None) == Fraction(99, 2)
+    assert [summary(values, percentile) for percentile in (1, 5, 50)] == [1, 5, 50]
+    assert summary([7], 5) == 7
+
+
+def test_levels_of_ssim_are_in_db() -> None:
+    """An SSIM of 0.99 is 20 dB, in thousandths; that of equal pictures is finite."""
+    target = QualityTarget.parse("ssim:0.99")
+    assert goal_mdb(target) == 20_000
+    assert level_mdb(target, [UNITS * 9 // 10]) == 10_000
+    assert level_mdb(target, [UNITS]) == 50_000
+    assert goal_mdb(QualityTarget.parse("xpsnr:42.5")) == 42_500
+
+
+def grey(noise: int, width: int, bits: int, *, bottom_up: bool) -> VideoFrame:
+    """Return a grey picture; ``bottom_up`` stores the same samples in reverse order of rows."""
+    samples = luma(3, noise)[:, :width].astype(np.uint8 if bits == 8 else np.uint16) << (bits - 8)
+    if not bottom_up:
+        return VideoFrame.from_ndarray(samples, format=grey_of(bits))
+    return turned_over(VideoFrame.from_ndarray(np.ascontiguousarray(samples[::-1]), format=grey_of(bits)))
+
+
+def grey_of(bits: int) -> str:
+    """Return FFmpeg's name of a grey format."""
+    return "gray" if bits == 8 else f"gray{bits}le"
+
+
+@pytest.mark.parametrize("metric", QualityMetric)
+@pytest.mark.parametrize("width", [160, 158, 154])
+def test_the_layout_of_rows_is_not_measured(metric: QualityMetric, width: int) -> None:
+    """The same samples have the same value in more bits, with any padding, and upside down in memory."""
+    found = []
+    for bits in (8, 10, 12):
+        for bottom_up in (False, True):
+            meter = PairMeter(metric, VideoFormat(width, HEIGHT, grey_of(bits), Fraction(25)))
+            found.append(meter.measure(*(grey(noise, width, bits, bottom_up=bottom_up) for noise in (4, 0))))
+    assert found[::2] == found[1::2]
+    assert max(found) - min(found) < UNITS // (2000 if metric is QualityMetric.SSIM else 20)
