@@ -40,7 +40,7 @@ from .report import INDEX, LadderReport, LeftOut
 from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
 from .together import DecodeOnce, demand_of_all
-from .tracks import given_tracks
+from .tracks import given_tracks, only_played
 
 PACKAGE: Final = "package"  #: The folder's name while the job runs
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
@@ -120,10 +120,10 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     (first, first_scale), *others = chosen
-    plans = {first.name: _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)}
-    carry = plans[first.name].carry
+    carrying = _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)
+    plans = {first.name: only_played(carrying)}
     # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
-    beside_s = carry.first_presentation_s
+    beside_s = plans[first.name].carry.first_presentation_s
     folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
     for rung, scale in others:
         plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)

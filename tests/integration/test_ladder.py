@@ -25,6 +25,7 @@ from codecfleet.errors import (
     OutputExists,
     SegmentFailed,
     Unsupported,
+    WouldLose,
 )
 from codecfleet.jobs.journal.found_work import WorkState, find_work
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
@@ -223,6 +224,32 @@ def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path,
     with pytest.raises(Unsupported, match="rendition bad: libx264 does not open"):
         ladder(ladder_spec(film, tmp_path, bad))
     assert [each.name for each in tmp_path.iterdir()] == ["own.toml"]
+
+
+def test_sound_that_players_do_not_know_is_refused_before_any_work(tmp_path: Path) -> None:
+    """An mp4 could hold uncompressed sound, but no player of a package could play it."""
+    spec = ladder_spec(film_with_sound(tmp_path / "film.mkv", 1), tmp_path)
+    with pytest.raises(Unsupported, match="pcm_s16le"):
+        ladder(spec)
+    assert {each.name for each in tmp_path.iterdir()} == {"film.mkv", "own.toml"}
+
+
+def test_a_further_video_track_is_named_as_lost(film: Path, tmp_path: Path) -> None:
+    """A package has one video track in several renditions; ``strict`` refuses to leave out another."""
+    two = tmp_path / "two.mp4"
+    with av.open(str(film)) as source, av.open(str(two), "w") as output:
+        streams = [output.add_stream_from_template(source.streams.video[0]) for _ in range(2)]
+        for packet in source.demux(0):
+            for stream in streams if packet.size else []:
+                packet.stream = stream
+                output.mux(packet)
+    with pytest.raises(WouldLose, match="video track 1"):
+        ladder(ladder_spec(two, tmp_path, strict=True))
+    report = ladder(ladder_spec(two, tmp_path))
+    assert [(name, each.code, each.checks) for name, each in report.warnings] == [
+        ("high", "video-track-dropped", ("tracks.video",))
+    ]
+    assert [track.action for track in report.renditions[0][1].tracks] == ["encoded", "dropped"]
 
 
 def test_sound_before_the_pictures_moves_all_renditions_alike(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from codecfleet.actors.media.av_abi import structures
 from codecfleet.actors.media.av_stream import copy_parameters
 from codecfleet.errors import ProofFailed
 from codecfleet.jobs.package.check import check_package
-from codecfleet.jobs.package.files import track_files
-from codecfleet.jobs.package.values import Layout, PackagedTrack, TrackKind
+from codecfleet.jobs.package.names import track_files
+from codecfleet.jobs.package.values import Layout, PackagedTrack, PlayedKind
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
 from ..boxes import boxes, numbers
@@ -87,7 +87,7 @@ def test_sound_is_cut_after_each_picture_and_keeps_its_priming(tmp_path: Path) -
     made = proven(source, tmp_path / "proven.mp4", audio="aac")
     package = packaged(tmp_path / "out", tracks_of(made))
     check_package(tmp_path / "out", package)
-    (video,), (sound,) = package.of(TrackKind.VIDEO), package.of(TrackKind.AUDIO)
+    (video,), (sound,) = package.of(PlayedKind.VIDEO), package.of(PlayedKind.AUDIO)
     assert (sound.codec, sound.channels, sound.sample_rate_hz, sound.frame_rate) == ("mp4a.40.2", 1, 48_000, None)
     assert decoded(tmp_path / "out/audio.mp4", 0)[:-1] == decoded(made, 1)[:-1]
     assert numbers(boxes((tmp_path / "out/audio.mp4").read_bytes(), "elst")[0], "Ii", 8) == (0, AAC_SAMPLES)
@@ -164,7 +164,7 @@ def test_text_becomes_webvtt(tmp_path: Path) -> None:
     source = with_subtitles(make_clip(tmp_path / "film.mp4", NTSC), tmp_path / "text.mkv", [("subrip", "eng", cues)])
     package = packaged(tmp_path / "out", tracks_of(proven(source, tmp_path / "proven.mp4")))
     check_package(tmp_path / "out", package)
-    (text,) = package.of(TrackKind.TEXT)
+    (text,) = package.of(PlayedKind.TEXT)
     assert (tmp_path / "out/text.vtt").read_text() == (
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\na &lt; b &amp; c --&gt; d\n"
         "\n00:00:02.000 --> 00:00:02.750\nzwei\nZeilen\n"
