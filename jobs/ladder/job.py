@@ -22,7 +22,7 @@ from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.check import check_package
 from ..package.cmaf import write_tracks
 from ..package.manifests.manifests import manifests
-from ..package.values import Package
+from ..package.values import Package, PlayedKind
 from ..plan.placing import demand_of
 from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for
@@ -71,7 +71,9 @@ async def make_ladder(
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
-            await make_stills(thumbnails_spec(ladder, finished), pool)
+            shown = package.of(PlayedKind.VIDEO)[0]
+            delay_s = shown.segments[0].start_ticks * shown.time_base
+            await make_stills(thumbnails_spec(ladder, finished), pool, delay_s=delay_s)
         report = run.report(reports, package, finished, time.monotonic() - began_s)
         await shielded(lambda: _write(finished / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)

@@ -309,6 +309,18 @@ def test_thumbnails_are_part_of_the_folder(film: Path, tmp_path: Path) -> None:
     assert not (Path(spec.output) / "thumbnails").exists()
 
 
+def test_thumbnails_have_the_times_of_the_package(tmp_path: Path) -> None:
+    """Pictures that begin after the sound have their thumbnails at the times at which a player shows them."""
+    source = film_with_sound(tmp_path / "film.mkv", 2, late_frames=10)
+    spec = ladder_spec(source, tmp_path, audio="aac", thumbnails_s=1)
+    ladder(spec)
+    cues = (Path(spec.output) / "thumbnails" / "sprites.vtt").read_text().splitlines()
+    assert [each for each in cues if "-->" in each] == [
+        "00:00:00.400 --> 00:00:01.400",
+        "00:00:01.400 --> 00:00:02.400",
+    ]
+
+
 def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store fails before, no player finds a ladder; the next attempt only uploads."""
     url = f"memory://{tmp_path.name}/ladder"
