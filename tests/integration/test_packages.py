@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,29 @@ def test_sound_is_cut_after_each_picture_and_keeps_its_priming(tmp_path: Path) -
     for picture, heard in zip(video.segments, sound.segments, strict=True):
         late = heard.start_ticks * sound.time_base - picture.start_ticks * video.time_base
         assert 0 <= late < AAC_SAMPLES * sound.time_base
+
+
+def test_copied_sound_with_uneven_times_keeps_them(tmp_path: Path) -> None:
+    """The time between packets of AC-3 may differ from the duration that a demuxer reads in each of them."""
+    with (
+        av.open(str(film(tmp_path / "film.mkv", 3, codec="ac3"))) as before,
+        av.open(str(tmp_path / "u.mp4"), "w") as after,
+    ):
+        streams = {each.index: after.add_stream_from_template(each) for each in before.streams}
+        for packet in before.demux():
+            if packet.size and packet.pts is not None and packet.dts is not None:
+                if packet.stream.type == "audio":
+                    packet.pts = packet.dts = packet.pts + packet.pts // 32 % 2 * 3
+                packet.stream = streams[packet.stream.index]
+                after.mux(packet)
+    made = proven(tmp_path / "u.mp4", tmp_path / "proven.mp4", audio="copy")
+    package = packaged(tmp_path / "out", tracks_of(made))
+    check_package(tmp_path / "out", package)
+    with av.open(str(made)) as one, av.open(str(tmp_path / "out/audio.mp4")) as other:
+        times = [[each.pts for each in file.demux(file.streams.audio[0]) if each.size] for file in (one, other)]
+    assert times[0] == times[1]
+    assert len({after - before for before, after in pairwise(times[0])}) > 1
+    assert package.of(PlayedKind.AUDIO)[0].codec == "ac-3"
 
 
 @pytest.mark.parametrize("late", ["video", "audio"])
