@@ -14,11 +14,10 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
-from ...errors import CodecfleetError, Unsupported
+from ...errors import CodecfleetError
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
-from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.check import check_package
 from ..package.cmaf import write_tracks
 from ..package.manifests.manifests import manifests
@@ -130,16 +129,7 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     for rung, scale in others:
         plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
         plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
-    check_sound(plans[first.name])
     return Ladder(spec=spec, stamp=stamp, plans=plans, left_out=left_out)
-
-
-def check_sound(plan: Plan) -> None:
-    """Raise Unsupported if the package could not hold a sound track of this plan."""
-    for track in plan.carry.reports:
-        if track.kind == "audio" and track.action != "dropped" and track.output_codec not in SOUND_CODECS:
-            message = f"players do not know {track.output_codec}, the codec of sound track {track.source_index}"
-            raise Unsupported(message, "Use --audio aac or opus.")
 
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:

@@ -10,6 +10,7 @@ from av.stream import Disposition
 from ...actors.media.headers import bcp_47
 from ...errors import Unsupported, WouldLose
 from ..carry.track_plan import Action, missed_checks
+from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.values import GivenTrack, PlayedKind
 from ..plan.plan import Plan
 from ..report.report import Warning_
@@ -17,10 +18,7 @@ from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_v
 
 _SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
 """The tracks that a package has besides pictures, and the words that begin their names."""
-_PLAYED: Final = {
-    TrackKind.AUDIO: frozenset({"aac", "mp3", "ac3", "eac3", "opus", "flac", "alac"}),
-    TrackKind.SUBTITLE: frozenset({"mov_text"}),
-}
+_PLAYED: Final = {TrackKind.AUDIO: SOUND_CODECS, TrackKind.SUBTITLE: frozenset({"mov_text"})}
 """The codecs that mp4 holds and players of a package know."""
 _ONE: Final = "a ladder has one video track"
 _DROPPED: Final = "video-track-dropped"
@@ -35,7 +33,7 @@ def only_played(plan: Plan) -> Plan:
     carry = plan.carry
     for each in carry.tracks:
         if each.kept and each.track.kind in _PLAYED and each.codec not in _PLAYED[each.track.kind]:
-            step = "Use --audio aac." if each.track.kind is TrackKind.AUDIO else "Use --subtitles none."
+            step = "Use --audio aac or opus." if each.track.kind is TrackKind.AUDIO else "Use --subtitles none."
             raise Unsupported(f"players cannot play {each.track.name} in a ladder", step)
     dropped = {
         each: replace(each, action=Action.DROP, codec=None, reason=_ONE, loss=_DROPPED)
