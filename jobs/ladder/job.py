@@ -14,15 +14,14 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
-from ...errors import CodecfleetError, Unsupported
+from ...errors import CodecfleetError
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
-from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.check import check_package
 from ..package.cmaf import write_tracks
 from ..package.manifests.manifests import manifests
-from ..package.values import Package
+from ..package.values import Package, PlayedKind
 from ..plan.placing import demand_of
 from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for
@@ -40,7 +39,7 @@ from .report import INDEX, LadderReport, LeftOut
 from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
 from .together import DecodeOnce, demand_of_all
-from .tracks import given_tracks
+from .tracks import given_tracks, only_played
 
 PACKAGE: Final = "package"  #: The folder's name while the job runs
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
@@ -71,7 +70,9 @@ async def make_ladder(
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
-            await make_stills(thumbnails_spec(ladder, finished), pool)
+            shown = package.of(PlayedKind.VIDEO)[0]
+            delay_s = shown.segments[0].start_ticks * shown.time_base
+            await make_stills(thumbnails_spec(ladder, finished), pool, delay_s=delay_s)
         report = run.report(reports, package, finished, time.monotonic() - began_s)
         await shielded(lambda: _write(finished / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)
@@ -120,24 +121,15 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     (first, first_scale), *others = chosen
-    plans = {first.name: _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)}
-    carry = plans[first.name].carry
+    carrying = _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)
+    plans = {first.name: only_played(carrying)}
     # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
-    beside_s = carry.first_presentation_s
+    beside_s = plans[first.name].carry.first_presentation_s
     folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
     for rung, scale in others:
         plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
         plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
-    check_sound(plans[first.name])
     return Ladder(spec=spec, stamp=stamp, plans=plans, left_out=left_out)
-
-
-def check_sound(plan: Plan) -> None:
-    """Raise Unsupported if the package could not hold a sound track of this plan."""
-    for track in plan.carry.reports:
-        if track.kind == "audio" and track.action != "dropped" and track.output_codec not in SOUND_CODECS:
-            message = f"players do not know {track.output_codec}, the codec of sound track {track.source_index}"
-            raise Unsupported(message, "Use --audio aac or opus.")
 
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:

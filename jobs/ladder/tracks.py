@@ -1,17 +1,53 @@
 """The tracks of finished renditions, from which the package is made."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from av.stream import Disposition
 
 from ...actors.media.headers import bcp_47
+from ...errors import Unsupported, WouldLose
+from ..carry.track_plan import Action, missed_checks
+from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.values import GivenTrack, PlayedKind
+from ..plan.plan import Plan
+from ..report.report import Warning_
 from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_value
 
 _SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
 """The tracks that a package has besides pictures, and the words that begin their names."""
+_PLAYED: Final = {TrackKind.AUDIO: SOUND_CODECS, TrackKind.SUBTITLE: frozenset({"mov_text"})}
+"""The codecs that mp4 holds and players of a package know."""
+_ONE: Final = "a ladder has one video track"
+_DROPPED: Final = "video-track-dropped"
+
+
+def only_played(plan: Plan) -> Plan:
+    """Return the plan of the rendition with sound and subtitles, without the source's further video tracks.
+
+    Raises Unsupported: players of a package do not know a track's codec; WouldLose: with ``strict``, a further video
+    track.
+    """
+    carry = plan.carry
+    for each in carry.tracks:
+        if each.kept and each.track.kind in _PLAYED and each.codec not in _PLAYED[each.track.kind]:
+            step = "Use --audio aac or opus." if each.track.kind is TrackKind.AUDIO else "Use --subtitles none."
+            raise Unsupported(f"players cannot play {each.track.name} in a ladder", step)
+    dropped = {
+        each: replace(each, action=Action.DROP, codec=None, reason=_ONE, loss=_DROPPED)
+        for each in carry.tracks
+        if each.kept and each.track.kind is TrackKind.VIDEO
+    }
+    losses = tuple(
+        Warning_(code=_DROPPED, message=f"{each.track.name} is dropped: {_ONE}", checks=missed_checks(each))
+        for each in dropped.values()
+    )
+    if losses and plan.spec.strict:
+        raise WouldLose("; ".join(each.message for each in losses), "Leave out --strict to accept this.")
+    carry = replace(carry, tracks=tuple(dropped.get(each, each) for each in carry.tracks))
+    return replace(plan, carry=carry, warnings=(*plan.warnings, *losses))
 
 
 def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:

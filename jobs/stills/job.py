@@ -95,11 +95,16 @@ class DecodeCounts:
 
 
 async def make_stills(
-    spec: StillsSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None
+    spec: StillsSpec,
+    pool: Pool,
+    *,
+    progress: Callable[[int], None] = lambda _frames: None,
+    delay_s: Fraction = Fraction(0),
 ) -> StillsReport:
     """Take stills of a source. The folder appears complete or not at all. Raises CodecfleetError.
 
-    ``pool`` starts during planning. ``progress`` is called several times per second with the frames decoded so far.
+    ``pool`` starts during planning. ``progress`` is called several times per second with the frames decoded so far. The
+    WebVTT file's times are ``delay_s`` after the track's first picture.
     """
     began = time.monotonic()
     spec = spec.resolved()
@@ -108,7 +113,7 @@ async def make_stills(
     start = SharedCall(pool.start(), "the workers' start")  # beside the planning
     plan = await in_thread(plan_stills, spec)
     await start.wait()
-    run = _StillsRun(secrets.token_hex(4), plan, pool, stamp, progress)
+    run = _StillsRun(secrets.token_hex(4), plan, pool, stamp, progress, delay_s)
     await check_device(plan.demand(run.job, [plan.ranges.frames]), pool)
     spool = Spool(work_folder(spec.output), spec.output)
     try:
@@ -132,6 +137,7 @@ class _StillsRun:
     pool: Pool
     stamp: SourceStamp
     progress: Callable[[int], None]
+    delay_s: Fraction
     decoded: DecodeCounts = field(default_factory=DecodeCounts)
     again: list[str] = field(default_factory=list)  # retries, and their reasons
 
@@ -141,7 +147,7 @@ class _StillsRun:
         moments = await self._scenes() if plan.spec.scene else plan.moments()
         shots = await in_thread(plan.shots, moments)
         await in_thread(folder.mkdir)
-        writer = StillsWriter(folder, plan, moments)
+        writer = StillsWriter(folder, plan, moments, self.delay_s)
         frames = [shot.segment.frames for shot in shots.shots]
         await self._fan_out(frames, lambda run: plan.taking(self.job, shots, run), writer.add, adjoin=shots.adjoin)
         await shielded(writer.finish)

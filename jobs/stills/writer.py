@@ -101,6 +101,7 @@ class StillsWriter:
     folder: Path
     plan: StillsPlan
     moments: tuple[Moment, ...]
+    delay_s: Fraction  # by how much the times in the WebVTT file exceed those after the track's first picture
     stills: list[Still] = field(default_factory=list)
     files: list[PictureFile] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)  # the numbers of stills whose pictures do not decode
@@ -144,7 +145,7 @@ class StillsWriter:
         if self._sheets is not None:
             self._sheets.finish()
         plan = self.plan
-        self._write(self.vtt, webvtt(self.stills, plan.begin_s, plan.end_s, self.size).encode())
+        self._write(self.vtt, webvtt(self.stills, plan.begin_s, plan.end_s, self.size, self.delay_s).encode())
         index = listing(
             self._facts(),
             self.stills,
@@ -244,15 +245,19 @@ def listing(
     }
 
 
-def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
-    """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
+def webvtt(
+    stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int], delay_s: Fraction = Fraction(0)
+) -> str:
+    """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap, all ``delay_s`` later.
 
     If a still is missing, the still before it covers its time. Cues shorter than a millisecond are left out.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [
         webvtt_cue(begin, end, _target(still, size))
-        for still, (begin, end) in zip(stills, pairwise(floor(each * _MS_PER_S) for each in starts_s), strict=True)
+        for still, (begin, end) in zip(
+            stills, pairwise(floor((each + delay_s) * _MS_PER_S) for each in starts_s), strict=True
+        )
         if begin < end
     ]
     return "\n".join(["WEBVTT\n", *cues])

@@ -16,15 +16,17 @@ from .local_jobs import spec_of, transcode
 SEGMENT_S = Fraction(2)
 
 
-def film(path: Path, seconds: int = 5, rate_hz: int = 48_000, *, late_frames: int = 0) -> Path:
-    """Write a film with sound that must be encoded for mp4: 25 pictures and a rising tone in each second.
+def film(
+    path: Path, seconds: int = 5, rate_hz: int = 48_000, *, late_frames: int = 0, codec: str = "pcm_s16le"
+) -> Path:
+    """Write a film with sound, 25 pictures and a rising tone in each second.
 
     Pictures begin ``late_frames`` 25ths of a second after the sound.
     """
     with av.open(str(path), "w") as output:
         video = output.add_stream("libx264", rate=25, options={"preset": "ultrafast", "g": "25"})
         video.width, video.height = 64, 48
-        sound = output.add_stream("pcm_s16le", rate=rate_hz, layout="mono")
+        sound = output.add_stream(codec, rate=rate_hz, layout="mono")
         for number in range(25 * seconds):
             frame = picture(number, 64, 48)
             frame.pts, frame.time_base = number + late_frames, Fraction(1, 25)
@@ -36,6 +38,7 @@ def film(path: Path, seconds: int = 5, rate_hz: int = 48_000, *, late_frames: in
             heard.pts = number * rate_hz // 25
             output.mux(sound.encode(heard))
         output.mux(video.encode(None))
+        output.mux(sound.encode(None))
     return path
 
 

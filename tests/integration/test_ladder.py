@@ -25,6 +25,7 @@ from codecfleet.errors import (
     OutputExists,
     SegmentFailed,
     Unsupported,
+    WouldLose,
 )
 from codecfleet.jobs.journal.found_work import WorkState, find_work
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
@@ -225,6 +226,32 @@ def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path,
     assert [each.name for each in tmp_path.iterdir()] == ["own.toml"]
 
 
+def test_sound_that_players_do_not_know_is_refused_before_any_work(tmp_path: Path) -> None:
+    """An mp4 could hold uncompressed sound, but no player of a package could play it."""
+    spec = ladder_spec(film_with_sound(tmp_path / "film.mkv", 1), tmp_path)
+    with pytest.raises(Unsupported, match="pcm_s16le"):
+        ladder(spec)
+    assert {each.name for each in tmp_path.iterdir()} == {"film.mkv", "own.toml"}
+
+
+def test_a_further_video_track_is_named_as_lost(film: Path, tmp_path: Path) -> None:
+    """A package has one video track in several renditions; ``strict`` refuses to leave out another."""
+    two = tmp_path / "two.mp4"
+    with av.open(str(film)) as source, av.open(str(two), "w") as output:
+        streams = [output.add_stream_from_template(source.streams.video[0]) for _ in range(2)]
+        for packet in source.demux(0):
+            for stream in streams if packet.size else []:
+                packet.stream = stream
+                output.mux(packet)
+    with pytest.raises(WouldLose, match="video track 1"):
+        ladder(ladder_spec(two, tmp_path, strict=True))
+    report = ladder(ladder_spec(two, tmp_path))
+    assert [(name, each.code, each.checks) for name, each in report.warnings] == [
+        ("high", "video-track-dropped", ("tracks.video",))
+    ]
+    assert [track.action for track in report.renditions[0][1].tracks] == ["encoded", "dropped"]
+
+
 def test_sound_before_the_pictures_moves_all_renditions_alike(tmp_path: Path) -> None:
     """Pictures begin after the sound in each rendition, and not after sound that an earlier attempt had."""
     source = film_with_sound(tmp_path / "film.mkv", 3, late_frames=10)
@@ -280,6 +307,18 @@ def test_thumbnails_are_part_of_the_folder(film: Path, tmp_path: Path) -> None:
     again = ladder(spec.model_copy(update={"overwrite": True, "thumbnails_s": None}))
     assert not any(name.startswith("thumbnails") for name in again.files)
     assert not (Path(spec.output) / "thumbnails").exists()
+
+
+def test_thumbnails_have_the_times_of_the_package(tmp_path: Path) -> None:
+    """Pictures that begin after the sound have their thumbnails at the times at which a player shows them."""
+    source = film_with_sound(tmp_path / "film.mkv", 2, late_frames=10)
+    spec = ladder_spec(source, tmp_path, audio="aac", thumbnails_s=1)
+    ladder(spec)
+    cues = (Path(spec.output) / "thumbnails" / "sprites.vtt").read_text().splitlines()
+    assert [each for each in cues if "-->" in each] == [
+        "00:00:00.400 --> 00:00:01.400",
+        "00:00:01.400 --> 00:00:02.400",
+    ]
 
 
 def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from codecfleet.actors.media.av_abi import structures
 from codecfleet.actors.media.av_stream import copy_parameters
 from codecfleet.errors import ProofFailed
 from codecfleet.jobs.package.check import check_package
-from codecfleet.jobs.package.files import track_files
-from codecfleet.jobs.package.values import Layout, PackagedTrack, TrackKind
+from codecfleet.jobs.package.names import track_files
+from codecfleet.jobs.package.values import Layout, PackagedTrack, PlayedKind
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
 from ..boxes import boxes, numbers
@@ -87,13 +88,36 @@ def test_sound_is_cut_after_each_picture_and_keeps_its_priming(tmp_path: Path) -
     made = proven(source, tmp_path / "proven.mp4", audio="aac")
     package = packaged(tmp_path / "out", tracks_of(made))
     check_package(tmp_path / "out", package)
-    (video,), (sound,) = package.of(TrackKind.VIDEO), package.of(TrackKind.AUDIO)
+    (video,), (sound,) = package.of(PlayedKind.VIDEO), package.of(PlayedKind.AUDIO)
     assert (sound.codec, sound.channels, sound.sample_rate_hz, sound.frame_rate) == ("mp4a.40.2", 1, 48_000, None)
     assert decoded(tmp_path / "out/audio.mp4", 0)[:-1] == decoded(made, 1)[:-1]
     assert numbers(boxes((tmp_path / "out/audio.mp4").read_bytes(), "elst")[0], "Ii", 8) == (0, AAC_SAMPLES)
     for picture, heard in zip(video.segments, sound.segments, strict=True):
         late = heard.start_ticks * sound.time_base - picture.start_ticks * video.time_base
         assert 0 <= late < AAC_SAMPLES * sound.time_base
+
+
+def test_copied_sound_with_uneven_times_keeps_them(tmp_path: Path) -> None:
+    """The time between packets of AC-3 may differ from the duration that a demuxer reads in each of them."""
+    with (
+        av.open(str(film(tmp_path / "film.mkv", 3, codec="ac3"))) as before,
+        av.open(str(tmp_path / "u.mp4"), "w") as after,
+    ):
+        streams = {each.index: after.add_stream_from_template(each) for each in before.streams}
+        for packet in before.demux():
+            if packet.size and packet.pts is not None and packet.dts is not None:
+                if packet.stream.type == "audio":
+                    packet.pts = packet.dts = packet.pts + packet.pts // 32 % 2 * 3
+                packet.stream = streams[packet.stream.index]
+                after.mux(packet)
+    made = proven(tmp_path / "u.mp4", tmp_path / "proven.mp4", audio="copy")
+    package = packaged(tmp_path / "out", tracks_of(made))
+    check_package(tmp_path / "out", package)
+    with av.open(str(made)) as one, av.open(str(tmp_path / "out/audio.mp4")) as other:
+        times = [[each.pts for each in file.demux(file.streams.audio[0]) if each.size] for file in (one, other)]
+    assert times[0] == times[1]
+    assert len({after - before for before, after in pairwise(times[0])}) > 1
+    assert package.of(PlayedKind.AUDIO)[0].codec == "ac-3"
 
 
 @pytest.mark.parametrize("late", ["video", "audio"])
@@ -164,7 +188,7 @@ def test_text_becomes_webvtt(tmp_path: Path) -> None:
     source = with_subtitles(make_clip(tmp_path / "film.mp4", NTSC), tmp_path / "text.mkv", [("subrip", "eng", cues)])
     package = packaged(tmp_path / "out", tracks_of(proven(source, tmp_path / "proven.mp4")))
     check_package(tmp_path / "out", package)
-    (text,) = package.of(TrackKind.TEXT)
+    (text,) = package.of(PlayedKind.TEXT)
     assert (tmp_path / "out/text.vtt").read_text() == (
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\na &lt; b &amp; c --&gt; d\n"
         "\n00:00:02.000 --> 00:00:02.750\nzwei\nZeilen\n"

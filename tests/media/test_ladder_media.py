@@ -1,16 +1,15 @@
 """Ladders of real footage are the renditions that separate transcodes give, or are rightly refused."""
 
 import asyncio
-from collections.abc import Iterator
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
 import av
 import pytest
-from av.video.frame import VideoFrame
 
 from codecfleet import Fleet, LadderReport, LadderSpec, TranscodeSpec
+from codecfleet.actors.decode.decoding import picture_hash
 from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.package.names import playlist_file
 from codecfleet.jobs.package.values import Layout, PlayedKind
@@ -25,7 +24,7 @@ AT_ONCE = 2
 END_S = Fraction(2)
 RUNGS = {"h264": {"scale": "64p", "quality": 30}, "hevc": {"scale": "48p", "quality": 34}}
 """Each rendition has the name of its codec."""
-SHARED = {"preset": 1, "keyframe_interval": "0.5", "audio": "aac"}
+SHARED = {"preset": 1, "keyframe_interval": 1, "audio": "aac"}
 SHORT = [
     "audio_only_opus_frag.mp4",
     "cam_pancake_240p_opus_negstart.mkv",
@@ -42,7 +41,7 @@ SHORT = [
 ]
 """Sound before and after the first picture; turned, odd, HDR, damaged and unevenly timed pictures; two refusals."""
 
-Coded = tuple[Fraction, str]  # a time in seconds, and a digest
+Coded = tuple[Fraction, object]  # a time in seconds, and a digest
 
 
 def _preset(folder: Path) -> Path:
@@ -55,17 +54,12 @@ def _preset(folder: Path) -> Path:
     return path
 
 
-def _pictures(frames: Iterator[VideoFrame]) -> list[Coded]:
-    return [
-        ((each.pts or 0) * Fraction(each.time_base or 1), sha256(each.to_ndarray().tobytes()).hexdigest())
-        for each in frames
-    ]
-
-
 def _shown(path: Path) -> list[Coded]:
     """Decode all pictures of a file or playlist."""
     with av.open(str(path)) as opened:
-        return _pictures(opened.decode(video=0))
+        return [
+            ((each.pts or 0) * Fraction(each.time_base or 1), picture_hash(0, each)) for each in opened.decode(video=0)
+        ]
 
 
 def _sound(path: Path, number: int = 0) -> list[Coded]:
@@ -90,7 +84,7 @@ async def _compared(fleet: Fleet, source: Path, folder: Path, report: LadderRepo
         shared = {"codec": name, "quality": RUNGS[name]["quality"], "preset": SHARED["preset"], "audio": "aac"}
         path = folder / f"{name}.mp4"
         spec = TranscodeSpec(
-            source=source, output=path, scale=scale, keyframe_interval_s=Fraction(1, 2), end_s=END_S, **shared
+            source=source, output=path, scale=scale, keyframe_interval_s=Fraction(1), end_s=END_S, **shared
         )
         await (await fleet.transcode(spec))
         if await asyncio.to_thread(_shown, playlist) != await asyncio.to_thread(_shown, path):
