@@ -12,7 +12,7 @@ import pytest
 
 from codecfleet.errors import ProofFailed
 from codecfleet.jobs.package.check import check_package
-from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, TrackKind
+from codecfleet.jobs.package.values import Layout, Package, PackagedTrack, PlayedKind
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
 from ..subtitle_tracks import Cue, with_subtitles
@@ -146,14 +146,14 @@ def test_wrong_bytes_are_found(
         check_package(tmp_path / "copy", package)
 
 
-def with_segment(package: Package, kind: TrackKind, number: int, **changes: Any) -> Package:
+def with_segment(package: Package, kind: PlayedKind, number: int, **changes: Any) -> Package:
     """Return the package with other values of one segment."""
     (track, *_) = package.of(kind)
     segments = [replace(each, **changes) if n == number else each for n, each in enumerate(track.segments)]
     return with_track(package, kind, segments=tuple(segments))
 
 
-def with_track(package: Package, kind: TrackKind, **changes: Any) -> Package:
+def with_track(package: Package, kind: PlayedKind, **changes: Any) -> Package:
     """Return the package with other values of the first track of a kind."""
     (track, *_) = package.of(kind)
     return replace(
@@ -161,7 +161,7 @@ def with_track(package: Package, kind: TrackKind, **changes: Any) -> Package:
     )
 
 
-V, A = TrackKind.VIDEO, TrackKind.AUDIO
+V, A = PlayedKind.VIDEO, PlayedKind.AUDIO
 VALUES: dict[str, tuple[Callable[[Package], Package], str]] = {
     "start": (lambda p: with_segment(p, V, SECOND, start_ticks=31_999), "video: segment 2: it begins at tick 32000"),
     "duration": (
@@ -281,7 +281,7 @@ def test_wrong_times_that_agree_with_each_other_are_found(tmp_path: Path) -> Non
     path.write_bytes(whole)
     ticks = package.tracks[0].segments[-1].duration_ticks + 5
     with pytest.raises(ProofFailed, match="video: the track ends at tick"):
-        check_package(tmp_path / "out", with_segment(package, TrackKind.VIDEO, SECOND, duration_ticks=ticks))
+        check_package(tmp_path / "out", with_segment(package, PlayedKind.VIDEO, SECOND, duration_ticks=ticks))
 
 
 def test_wrong_text_is_found(tmp_path: Path) -> None:
@@ -289,18 +289,18 @@ def test_wrong_text_is_found(tmp_path: Path) -> None:
     cues = [Cue(Fraction(n, 2), f"line {n}".encode(), Fraction(1, 2)) for n in range(3)]
     silent = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(60)))
     source = with_subtitles(silent, tmp_path / "text.mkv", [("subrip", "eng", cues)])
-    given = [each for each in tracks_of(proven(source, tmp_path / "proven.mp4")) if each.kind is TrackKind.TEXT]
+    given = [each for each in tracks_of(proven(source, tmp_path / "proven.mp4")) if each.kind is PlayedKind.TEXT]
     package = packaged(tmp_path / "out", given)
     path = tmp_path / "out/text.vtt"
     whole = path.read_text()
     for old, new in (("line 1", "line 7"), ("01.000 -->", "01.001 -->"), ("WEBVTT", "WEBVTX")):
         path.write_text(whole.replace(old, new))
-        changed = with_segment(package, TrackKind.TEXT, 0, size_bytes=path.stat().st_size)
+        changed = with_segment(package, PlayedKind.TEXT, 0, size_bytes=path.stat().st_size)
         with pytest.raises(ProofFailed, match=r"text: text\.vtt"):
             check_package(tmp_path / "out", changed)
     path.write_text(whole[: whole.rindex("\n\n") + 1])
     with pytest.raises(ProofFailed, match=r"text: text\.vtt has 2 cues, and the proven file 3"):
-        check_package(tmp_path / "out", with_segment(package, TrackKind.TEXT, 0, size_bytes=path.stat().st_size))
+        check_package(tmp_path / "out", with_segment(package, PlayedKind.TEXT, 0, size_bytes=path.stat().st_size))
 
 
 def test_renditions_of_other_segments_are_found(written: Written, tmp_path: Path) -> None:
