@@ -207,7 +207,7 @@ def test_a_fleet_that_is_closed_ends_its_ladders(film: Path, tmp_path: Path) -> 
 
 
 def test_a_rendition_that_cannot_be_encoded_ends_the_ladder(film: Path, tmp_path: Path) -> None:
-    """The error names it, and nothing appears under the folder's name. The next attempt encodes only missing segments."""
+    """The error names it, and no folder appears. The next attempt encodes only missing segments."""
     spec = ladder_spec(film, tmp_path)
     with pytest.raises(SegmentFailed, match=r"rendition low: .*not today"):
         ladder(spec, pool=BadPool("low"))

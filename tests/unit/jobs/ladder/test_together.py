@@ -112,7 +112,7 @@ def same(one: EncodedSegment, other: EncodedSegment) -> bool:
 
 
 async def test_the_same_stretch_runs_as_one(plans: dict[str, Plan]) -> None:
-    """All renditions of a segment are one work of the ladder's job; each rendition gets the result that it would get alone."""
+    """All renditions of a segment are one work of the ladder; each gets the result that it would get alone."""
     async with scene(plans) as found:
         runs = [found.once.submit(found.work(job)) for job in JOBS]
         results = [await run for run in runs]

@@ -95,7 +95,7 @@ def test_a_very_short_segment_does_not_state_the_peak() -> None:
 
 @given(packages())
 def test_durations_do_not_drift(package: Package) -> None:
-    """Each segment begins at its time in the track, to the microsecond; the target duration is that of the longest one."""
+    """Each segment begins at its time, to the microsecond; the target duration is that of the longest one."""
     targets = set()
     for track in package.tracks:
         playlist = read_playlist(media_playlist(package, track))
