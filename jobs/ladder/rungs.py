@@ -89,7 +89,7 @@ def _path_of(preset: str) -> Path:
         return Path(preset)
     if preset not in preset_names():
         listed = ", ".join(preset_names())
-        raise UsageError(f"--preset: there is no ladder {preset}", f"Choose {listed}, or name a file, NAME.toml.")
+        raise UsageError(f"--preset: there is no preset {preset}", f"Choose {listed}, or name a file, NAME.toml.")
     return Path(str(_PRESETS.joinpath(f"{preset}{PRESET_SUFFIX}")))
 
 

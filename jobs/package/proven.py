@@ -31,7 +31,7 @@ _RANGES: Final = {16: "PQ", 18: "HLG"}  # transfer characteristics of H.273 that
 
 @dataclass(frozen=True, slots=True)
 class ProvenTrack:
-    """A track of a proven file: its header, its samples, and the values that manifests state of it."""
+    """A track of a proven file: its header, its samples, and the values that manifests state about it."""
 
     given: GivenTrack
     header: ProvenHeader

@@ -88,7 +88,7 @@ def test_a_file_names_the_files_that_it_needs(tmp_path: Path) -> None:
 
 def test_an_unknown_preset_is_refused() -> None:
     """The presets are listed."""
-    with pytest.raises(UsageError, match="there is no ladder nothing") as found:
+    with pytest.raises(UsageError, match="there is no preset nothing") as found:
         read_rungs("nothing")
     assert all(name in found.value.next_step for name in preset_names())
 
