@@ -80,7 +80,7 @@ class PackagedTrack:
 
     @cached_property
     def durations_us(self) -> tuple[int, ...]:
-        """The segments' durations in microseconds. Each end is rounded, so the sum is off by at most half a microsecond."""
+        """The segments' durations in microseconds. Each end is rounded, so the sum is off by at most 0.5."""
         ticks = accumulate((each.duration_ticks for each in self.segments), initial=0)
         ends = [round(each * self.time_base * MICROSECONDS) for each in ticks]
         return tuple(end - begin for begin, end in pairwise(ends))

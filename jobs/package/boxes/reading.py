@@ -35,7 +35,7 @@ class StatedHeader(NamedTuple):
 
 
 class StatedSegment(NamedTuple):
-    """A segment's entry in the segment index: its size, its duration in ticks, and if it begins with a keyframe."""
+    """A segment's entry in the index: its size, its duration in ticks, and whether it begins with a keyframe."""
 
     size_bytes: int
     duration: int
@@ -85,7 +85,7 @@ def brands(read: Read, part: Section) -> tuple[bytes, ...]:
 
 
 def stated_header(read: Read) -> StatedHeader:
-    """Read the header at the beginning of a track's bytes. Raises ProofFailed: it is no CMAF header."""
+    """Read the header at the beginning of a track's bytes. Raises ProofFailed: it is not a CMAF header."""
     parts = boxes(read, 0, None)
     kind, movie = next(parts, None), next(parts, None)
     track = next(tracks_of_movie(read), None)

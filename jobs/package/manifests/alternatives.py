@@ -19,7 +19,7 @@ class Alternative:
     """One track of a group, as a viewer sees it."""
 
     track: PackagedTrack
-    name: str  #: Unique in the group; the same in each group
+    name: str  #: Unique in the group, and the same for the same choice in each group
     is_default: bool
     is_automatic: bool  #: Whether a player may choose it by the viewer's language
 
