@@ -46,7 +46,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all contenders have in common."""
+    """The input and the settings, which are the same for all contenders."""
 
     film: Path
     folder: Path
@@ -69,8 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="contenders to run (default: all)"
     )
-    add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="for codecfleet (default: auto)")
-    add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
+    add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="device for codecfleet (default: auto)")
+    add("--repeats", type=int, default=3, metavar="N", help="runs of each contender, in turn (default: 3)")
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
@@ -113,14 +113,14 @@ def _ladder(bench: Bench) -> Ran:
     report = json.loads((output / "ladder.json").read_text(encoding="utf-8"))
     for each in report["renditions"].values():
         _check(bench, each["frames"])
-    # Start-up is what is not work on the film: the interpreter, the imports, and the wait for workers.
+    # Start-up is the time of the interpreter, of the imports, and of the wait for workers.
     waited_s = max(each["timings_s"]["startup"] for each in report["renditions"].values())
     start_up_s = measured.wall_s - report["wall_s"] + waited_s
     return Ran(measured, start_up_s, report["decoded"], report["encoded"])
 
 
 def _transcodes(bench: Bench) -> Ran:
-    """Make the renditions by one command each, in turn."""
+    """Make each rendition with a command of its own, one after the other."""
     began_s, runs = time.monotonic(), list[Measurement]()
     waited_s = 0.0
     for lines, quality in RUNGS:
@@ -175,7 +175,7 @@ CONTENDERS: Final[Mapping[str, Callable[[Bench], Ran]]] = {
 def _check(bench: Bench, frames: int) -> None:
     expected = read_video(bench.film).frames
     if frames != expected:
-        raise CommandFailed(f"a rendition has {frames} pictures, and the film {expected}")
+        raise CommandFailed(f"a rendition has {frames} pictures instead of the film's {expected}")
 
 
 def _lines(runs: Mapping[str, list[Ran]]) -> list[str]:

@@ -20,7 +20,7 @@ LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
 #: The descriptor of a file to which a queued job writes its failure and its use of resources, as JSON
 FAILURE: Final = "CODECFLEET_FAILURE_FD"
-#: The name of the socket of the program that keeps the node, for its Ray and its driver's jobs; unset without a driver
+#: The socket's name of the program that keeps the node, set for Ray and for the driver's jobs; unset without a driver
 KEEPER: Final = "CODECFLEET_KEEPER"
 TOLD_BYTES: Final = 1 << 16  #: At most this many bytes of the file of ``FAILURE`` are read
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"

@@ -1,8 +1,8 @@
-// What is wrong with what a player did: one line for each fault.
+// Finds the faults in what a player did, one line for each.
 
 const SAME_S = 0.001;
 const STALL_LIMIT_S = 5; // a busy machine without a GPU stalls too; a hole in the buffer never ends
-const NOISE = 0.5; // of 255: by so much a picture may be nearer to another one, as in a film that stands still
+const NOISE = 0.5; // of 255: a picture may be nearer to another one by this much, as in a film that stands still
 const OTHER_PICTURE = 20; // of 255, the mean difference of two small grey pictures: renditions of one picture differ by less
 
 const near = (one, other, by = SAME_S) => Math.abs(one - other) <= by;
@@ -36,7 +36,7 @@ export function seekFaults(rendition, targets, seen, reference) {
   const faults = targets.flatMap(({ time, first }, index) => {
     const segment = `segment ${rendition.starts.length - index}, which begins at ${at(time)}`;
     const got = seen[index];
-    if (!got) return [`no seek to ${segment}, after the fault before it`];
+    if (!got) return [`no seek to ${segment}, because an earlier seek failed`];
     if (got.shown === undefined) return [`no picture after a seek to ${segment} (loaded: ${rangesOf(got.loaded)})`];
     if (!near(got.shown, first))
       return [`a seek to ${segment}, shows the picture of ${at(got.shown)}; the segment begins with that of ${at(first)}`];
@@ -86,7 +86,7 @@ export function frameFaults(expected, shown) {
 /** No picture may be shown at a time that the package lacks. */
 export function unknownFaults(expected, shown) {
   const unknown = shown.filter(({ time }) => !expected.some((each) => near(each, time)));
-  return unknown.length ? [`${unknown.length} pictures have times that the package lacks, one ${at(unknown[0].time)}`] : [];
+  return unknown.length ? [`${unknown.length} pictures have times that the package lacks, such as ${at(unknown[0].time)}`] : [];
 }
 
 /** The times of the pictures that have not been shown yet. */

@@ -1,4 +1,4 @@
-// What each player is put through with a package.
+// The checks of one player with one package.
 
 import {
   byQuality,
@@ -16,21 +16,21 @@ import { languageOf } from './package.mjs';
 
 const INSIDE = 0.001; // seconds after a picture's time: still the same picture, however times are rounded
 
-/** What is wrong with a package, in one line. */
+/** A fault of a package or a player, in one line. */
 export class Fault extends Error {}
 
-/** Throw the first of some faults, with what they are about. */
+/** Throw the first fault, if there is any, after the text `about`. */
 function judge(about, faults) {
   if (faults.length) throw new Fault(`${about}: ${faults[0]}`);
 }
 
-/** One player with one manifest: loads it, asks the page to do things with it, and throws what the page hears of. */
+/** One player with one manifest. Its methods call the player in the page, and throw the faults that occur there. */
 export class Lane {
   constructor(page, name, url, lacking) {
     Object.assign(this, { page, name, url, lacking });
   }
 
-  /** Load the manifest, and start with one rendition. Returns the player's indices of all, in the order of `byQuality`. */
+  /** Load the manifest, and start with one rendition. Returns the player's indices of all renditions, by `byQuality`. */
   async open(expected, order, whole = true) {
     this.lacking.length = 0;
     const listed = await this.page.evaluate((given) => window.watch(...given), [this.name, this.url, order, whole]);
@@ -60,7 +60,7 @@ export class Lane {
   }
 }
 
-/** Where to seek: to each segment, from the last to the first, so that each is loaded by itself and playing begins at the first. */
+/** The seeks to each segment, from the last to the first: so each is loaded by itself, and playback begins at the first. */
 function targetsOf({ starts, firsts }) {
   return starts.map((start, index) => ({ time: start + INSIDE, first: firsts[index] })).reverse();
 }
@@ -102,7 +102,7 @@ async function playSwitches(lane, pack) {
   return { switches, stall_s };
 }
 
-/** Play renditions after each other: from the smallest to the largest and back. A film that ends before is played again. */
+/** Play the renditions `steps` one after the other. If the film ends before the last one, it is played again. */
 async function playUpAndDown(lane, pack, steps) {
   const first = pack.renditions[steps[0]];
   const about = 'switching';
@@ -128,7 +128,7 @@ async function playUpAndDown(lane, pack, steps) {
   return { switches, stall_s };
 }
 
-/** Each sound and each subtitle track must be listed, and do something when it is chosen in a film that plays. */
+/** Each sound and each subtitle track must be listed, and have sound or cues when it is chosen during playback. */
 async function playTracks(lane, pack) {
   const chosen = async (method, ...given) => {
     await lane.open(pack.renditions, 0, false);
@@ -155,7 +155,7 @@ async function playTracks(lane, pack) {
   return { sound, subtitles };
 }
 
-/** All that a player is put through with one manifest. `onRow` hears of each rendition that has been played. */
+/** Make all checks of one player with one manifest. `onRow` is called for each rendition that has been played. */
 export async function playLane(lane, pack, reference, onRow) {
   const renditions = [];
   let seeks = reference;
@@ -168,7 +168,7 @@ export async function playLane(lane, pack, reference, onRow) {
   return { seeks, renditions, ...(await playSwitches(lane, pack)), ...(await playTracks(lane, pack)) };
 }
 
-/** The source's own pictures at the segments' begins; it must have the renditions' pictures at the same times. */
+/** Return the source's pictures where segments begin. It must have the renditions' pictures at the same times. */
 export async function playSource(lane, pack) {
   const [rendition] = pack.renditions;
   await lane.open([], 0);

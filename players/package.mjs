@@ -1,4 +1,4 @@
-// What a package says of itself: the master playlist, the media playlists, and the times in the segments' boxes.
+// Reads a package: its HLS playlists, and the times in the boxes of its segments.
 
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -36,7 +36,7 @@ export function languageOf(track) {
   return Intl.getCanonicalLocales(track.LANGUAGE || track.lang || 'und')[0];
 }
 
-/** The different languages of tracks, in order; one that is not known counts as "und". */
+/** The distinct languages of tracks, sorted; an unknown language counts as "und". */
 function languages(tracks) {
   return [...new Set(tracks.map((each) => languageOf(each)))].sort();
 }
@@ -66,7 +66,7 @@ async function readTrack(folder, uri) {
   return { uri, starts, firsts, times: times.sort((one, other) => one - other), end };
 }
 
-/** How many cues of WebVTT a track has; one that goes on in the next segment counts once. */
+/** How many cues of WebVTT a track has; a cue that continues in the next segment counts once. */
 async function countCues(folder, uri) {
   const { segments } = mediaPlaylist(await readFile(join(folder, uri), 'utf8'));
   const texts = await Promise.all(segments.map((segment) => bytesOf(join(folder, dirname(uri)), segment)));
@@ -110,7 +110,7 @@ async function bytesOf(base, { uri, range }) {
   return range ? bytes.subarray(range.start, range.end) : bytes;
 }
 
-// Boxes of ISO/IEC 14496-12. Only what tells a picture's time is read.
+// Boxes of ISO/IEC 14496-12. Only the fields that determine a picture's time are read.
 
 function* boxes(bytes) {
   for (let at = 0; at + 8 <= bytes.length;) {

@@ -1,4 +1,4 @@
-// Play a package in hls.js, Shaka Player and dash.js, in a headless Chromium, and say what is wrong with it.
+// Play a package in hls.js, Shaka Player and dash.js, in a headless Chromium, and report the faults.
 
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -27,7 +27,7 @@ const FLAGS = [
   '--autoplay-policy=no-user-gesture-required',
 ];
 
-/** Plays a package in the players of one page, and collects what they did. */
+/** Plays a package in the players of one page, and collects the results and the faults. */
 class Show {
   constructor(page, pack, lacking) {
     Object.assign(this, { page, pack, lacking, reference: null });
@@ -88,7 +88,7 @@ class Show {
     await this.page.screenshot({ path, fullPage: true });
   }
 
-  /** Do something with a player. What is wrong is collected; then the result is null. */
+  /** Call `act` with a player, and return its result. A fault is recorded; then the result is null. */
   async tried(name, url, act) {
     const lane = new Lane(this.page, name, url, this.lacking);
     try {

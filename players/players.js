@@ -1,10 +1,11 @@
-// The players behind one interface. A rendition is {width, height, codec, bandwidth, key}; `key` is the player's own.
+// The players behind one interface. A rendition is {width, height, codec, bandwidth, key}; `key` is
+// the player's own object or number for it.
 
 /* global Hls, shaka, dashjs */
 
 import { byQuality } from './judge.mjs';
 
-const AHEAD_S = 4; // less than a film, so that switches come before the whole film is loaded
+const AHEAD_S = 4; // less than a film lasts, so that renditions are switched before the whole film is loaded
 const ALL_S = 3600;
 
 class HlsJs {
@@ -18,9 +19,9 @@ class HlsJs {
     const ahead = whole ? ALL_S : AHEAD_S;
     this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
     this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
-      // A busy machine stalls too (how long is measured), and a seek aborts what is being loaded.
-      // hls.js counts a segment from its pictures' delay, which the edit list takes away, so after a switch it may miss
-      // the end of a segment in a buffer that is complete; it then goes on by itself.
+      // A busy machine stalls too (`Watch` measures how long), and a seek aborts requests.
+      // hls.js counts a segment's time with the pictures' delay, which the edit list removes. After a switch it may
+      // therefore miss the end of a segment although the buffer is complete; it then continues by itself.
       const usual = ["BUFFER_STALLED_ERROR", "INTERNAL_ABORTED", "BUFFER_APPEND_NO_PROGRESS"];
       const isUsual = usual.some((name) => Hls.ErrorDetails[name] === details);
       if (fatal || !isUsual) this.onFault(details);
@@ -72,7 +73,7 @@ class HlsJs {
   }
 }
 
-/** Shaka Player begins to load as soon as it knows the renditions: this chooses the one of `byQuality`'s order. */
+/** Chooses the first rendition by its place in `byQuality`'s order: Shaka Player begins to load before it can be told. */
 class Chosen extends shaka.abr.SimpleAbrManager {
   constructor(order) {
     super();
@@ -104,7 +105,7 @@ class Shaka {
     this.player.addEventListener('error', ({ detail }) => this.onFault(`error ${detail.code}: ${detail.message ?? ''}`));
     await this.player.attach(this.video);
     const ahead = whole ? ALL_S : AHEAD_S;
-    // stallEnabled: Shaka Player skips 0.1 s after a stop of 1 s, for which a busy machine suffices.
+    // stallEnabled: Shaka Player would skip 0.1 s after a stop of 1 s, which also occurs on a busy machine.
     this.player.configure({
       abr: { enabled: false },
       abrFactory: () => new Chosen(order),
@@ -146,7 +147,7 @@ class Shaka {
   }
 }
 
-/** The kbit/s with which dash.js begins with a rendition: a later choice would leave another's first segment behind. */
+/** The initial kbit/s that make dash.js begin with a rendition: chosen later, it would follow another's first segment. */
 async function bitrateOf(url, order) {
   const manifest = new DOMParser().parseFromString(await (await fetch(url)).text(), 'text/xml');
   const listed = [...manifest.querySelectorAll('Representation[height]')].map((each) => ({
@@ -190,7 +191,7 @@ class DashJs {
   }
 
   renditions() {
-    // The list of other tracks than the current one (another codec's) has no codec for each rendition.
+    // Tracks of another codec than the current one state no codec for each of their renditions.
     const current = this.player.getCurrentTrackFor('video');
     const codecs = Object.fromEntries(
       this.player.getRepresentationsByType('video').map(({ id, codecs: codec }) => [id, codec]),
@@ -235,7 +236,7 @@ class DashJs {
   }
 }
 
-/** The browser itself, which plays the source: what the players show is compared with it. */
+/** The browser itself. It plays the source, with which the players' pictures are compared. */
 class Browser {
   static version = () => '';
 

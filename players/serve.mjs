@@ -1,4 +1,4 @@
-// A server of files on this machine, with byte ranges.
+// Serves files to this machine over HTTP.
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -10,7 +10,7 @@ const KINDS = {
   ...{ '.mpd': 'application/dash+xml', '.vtt': 'text/vtt', '.mp4': 'video/mp4', '.m4s': 'video/iso.segment' },
 };
 
-/** Serve folders by the first part of the path, with byte ranges. What is asked for in vain is added to `lacking`. */
+/** Serve folders by the first part of the path, with byte ranges. Requested files that do not exist are added to `lacking`. */
 export async function serve(folders, lacking) {
   const server = createServer(async (request, response) => {
     const [, name, ...rest] = decodeURIComponent(new URL(request.url, 'http://localhost').pathname).split('/');

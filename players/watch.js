@@ -1,4 +1,4 @@
-// What one player does in the page: which pictures it shows, where it stops, what it has loaded.
+// Watches one player in the page: the pictures that it shows, its stops and jumps, and its buffer.
 
 import { PLAYERS } from './players.js';
 
@@ -14,8 +14,8 @@ export class Watch {
     this.faults = [];
     this.frames = new Map();
     this.last = null;
-    this.asked = 0; // seeks that we asked for and that have not begun
-    this.jumps = []; // where the player seeked of its own, as players do at a gap
+    this.asked = 0; // requested seeks that have not begun
+    this.jumps = []; // where the player seeked by itself, as players do at a gap
     this.ended = new AbortController();
     const { signal } = this.ended;
     video.addEventListener('error', () => this.faults.push(`the browser: ${video.error?.message}`), { signal });
@@ -29,20 +29,20 @@ export class Watch {
     return this.player.renditions().map(({ key, ...facts }) => facts);
   }
 
-  /** Choose a rendition, and wait until the player has found its place: before that it may still seek to the begin. */
+  /** Choose a rendition, and wait until the player is ready: before that it may still seek to the beginning. */
   async start(index) {
     this.player.start(this.player.renditions()[index].key);
     await until(() => this.video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA && !this.video.seeking, STEP_LIMIT_S, this);
     this.jumps.length = 0;
   }
 
-  /** Seek, and return the time of the picture that is shown then and the picture itself, small and grey. */
+  /** Seek, and return the picture that is then shown: its time, its size, and a small grey copy. */
   async seek(time, expected) {
     this.#seekTo(time);
     const isShown = () => !this.video.seeking && this.last && (expected === undefined || near(this.last.mediaTime, expected));
     await until(() => !this.video.seeking, STEP_LIMIT_S, this);
     await until(isShown, 1, this);
-    // Chromium sometimes ends a seek without a word of the picture that it shows: another seek into the picture tells.
+    // Chromium sometimes ends a seek without reporting the picture: then seek to another time within the same picture.
     if (!this.video.seeking && !this.last) this.#seekTo(time + INSIDE);
     await until(isShown, STEP_LIMIT_S, this);
     return {
@@ -69,7 +69,7 @@ export class Watch {
     const { video } = this;
     let [moved, at, stall_s] = [performance.now(), video.currentTime, 0];
     const limit_s = 3 * (video.duration - at) + 20;
-    // dash.js does not always say that the film has ended: then it stands still there.
+    // dash.js does not always report that the film has ended; the film then stands still near its end.
     const isOver = () => video.ended || (video.currentTime > video.duration - AT_END_S && performance.now() - moved > 1000);
     await video.play();
     await until(
@@ -93,7 +93,7 @@ export class Watch {
   async playSwitching(indices, sizes) {
     const seen = [];
     const all = this.player.renditions();
-    // To a pixel: pixels that are not square are rounded in one way or the other.
+    // Two pixels of tolerance: players round the size of pictures whose pixels are not square differently.
     const isSeen = (index) =>
       Math.abs(this.last?.width - sizes[index].width) <= 2 && Math.abs(this.last?.height - sizes[index].height) <= 2;
     const played = await this.play(() => {
@@ -178,7 +178,7 @@ function ranges(buffered) {
   return Array.from({ length: buffered.length }, (_, at) => [buffered.start(at), buffered.end(at)]);
 }
 
-/** Wait until something is true, for at most so long, and no longer than the player is sound. */
+/** Wait until something is true or the player has a fault, for at most `limit_s`. */
 async function until(isTrue, limit_s, watch) {
   const end = performance.now() + limit_s * 1000;
   while (!isTrue() && performance.now() < end && !watch.faults.length) await new Promise((go) => setTimeout(go, 50));

@@ -1,4 +1,4 @@
-"""Reads the messages of pictures that encoded packets keep: HDR10+ (SMPTE ST 2094-40) and AFD (SMPTE ST 2016-1).
+"""Reads messages about single pictures from packets: HDR10+ (SMPTE ST 2094-40) and AFD (SMPTE ST 2016-1).
 
 Sources: ITU-T T.35; CTA-861-H, annex S; AOM's "HDR10+ AV1 Metadata Handling Specification"; Matroska's
 ``BlockAddIDType`` 4; ATSC A/53-4, 6.2.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Messages: TypeAlias = tuple[SeiMessage, ...]
 PictureMessages: TypeAlias = Mapping[str, Messages]
-"""One picture's messages, by kind; no kind is without messages."""
+"""One picture's messages by kind; a kind without messages is absent."""
 MESSAGE_KINDS: Final = frozenset({HDR10_PLUS, AFD})
-"""The kinds of messages that are read."""
+"""The kinds of messages that ``PictureMessageReader`` reads."""
 HDR10_PLUS_HEAD: Final = b"\xb5\x00\x3c\x00\x01\x04"
 """T.35's codes of country and provider, then the provider's own code and the application identifier."""
 _AFD_HEAD: Final = b"\xb5\x00\x31DTG1"
@@ -41,7 +41,7 @@ class PictureMessageReader:
 
     In HEVC, HDR10+ messages hold until the next ones or the next sequence (x265's ``dhdr10-opt`` writes only changes).
     ``codec`` is FFmpeg's canonical name of the codec; ``extradata`` says how units are delimited. ``held`` are the
-    HDR10+ messages before the first packet.
+    HDR10+ messages that hold before the first packet.
     """
 
     def __init__(self, codec: str, extradata: bytes, held: Messages = ()) -> None:
@@ -50,7 +50,7 @@ class PictureMessageReader:
         self.held = held
 
     def messages(self, packet: "Packet[VideoStream]") -> PictureMessages:
-        """Return the messages that hold for the packet's picture; decoders ignore malformed ones, and so does this."""
+        """Return the messages that hold for the packet's picture, without malformed ones."""
         beside = {each.data_type: each for each in packet.iter_sidedata()}
         if "new_extradata" in beside:
             self._extradata = bytes(beside["new_extradata"])
@@ -87,9 +87,9 @@ def _beside(side_data: "Mapping[str, PacketSideData]") -> Iterator[bytes]:
 
 
 def _kind(payload: bytes) -> str | None:
-    """Return the kind of a registered message; None if it is malformed, or of no kind that is read.
+    """Return the kind of a registered message; None if it is malformed, or of another kind.
 
-    FFmpeg's AV1 decoder refuses packets with malformed HDR10+ messages.
+    Malformed HDR10+ must not reach an output, because FFmpeg's AV1 decoder refuses packets with it.
     """
     if payload.startswith(HDR10_PLUS_HEAD):
         return HDR10_PLUS if is_hdr10_plus(payload[len(HDR10_PLUS_HEAD) :]) else None

@@ -18,7 +18,7 @@ CAPTIONS: Final = "A53_CC"
 AFD: Final = "AFD"
 HDR10_PLUS: Final = "DYNAMIC_HDR_PLUS"
 HDR10_PLUS_WINDOWS: Final = "HDR10_PLUS_WINDOWS"
-"""HDR10+ metadata with windows: parts of the picture, beside the window of all pixels that it always has."""
+"""HDR10+ metadata with more windows (parts of the picture) than the first, which is the whole picture."""
 HDR_VIVID: Final = "DYNAMIC_HDR_VIVID"
 DOLBY_VISION: Final = "DOVI_RPU_BUFFER"
 SECOND_VIEW: Final = "VIEW_ID"
@@ -60,7 +60,7 @@ _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
 """The type of registered messages, which is the same in SEI and in AV1's metadata."""
 _WINDOWS_AT, _SECOND_WINDOW = 7, b"\x80"
-"""The byte of an HDR10+ message whose first two bits are num_windows, and its least value with two windows."""
+"""The position of the byte of an HDR10+ message that begins with num_windows, and its least value for two windows."""
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47

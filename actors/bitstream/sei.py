@@ -69,7 +69,7 @@ def hdr_messages(codec: str, hdr: HdrStatic) -> list[SeiMessage]:
 def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) -> bytes:
     """Return a packet (Annex B, or OBUs) with messages inserted before its picture, after its existing messages.
 
-    Decoders of AV1 take messages to belong to the next frame, so they stand after any frames that are not shown.
+    AV1 decoders apply messages to the next frame, so the messages are inserted after frames that are not shown.
     """
     if codec == "av1":
         at = _shown_frame_at(payload)

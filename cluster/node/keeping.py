@@ -89,7 +89,7 @@ class _Kept:
         self.driver.kill()
 
     def hear(self, word: Word | None) -> None:
-        """Make the driver do what a word says, unless a newer word has arrived before."""
+        """Make the driver obey a word, unless a newer word has arrived before; None is no word."""
         if word is not None and word[:2] > self.heard[:2]:
             self.heard = word
             obey = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}
@@ -169,7 +169,7 @@ def keep(
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and obeys ``tell_keeper``.
+    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and obeys words of ``tell_keeper``.
     Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not start, or ended by
     itself.
     """

@@ -56,7 +56,7 @@ class OwnDriver:
         self._wish = _Wish.NOT_YET if command else _Wish.ENDS
         self._process: Running | None = None
         self._reader: threading.Thread | None = None
-        self.keeper = ""  #: the name of this process's socket for words to the driver
+        self.keeper = ""  #: the name of this process's socket, which hears words to the driver
         self._failures = 0
         self._began_s = 0.0
         self._due_s = 0.0  # when the driver is to be started
@@ -74,7 +74,7 @@ class OwnDriver:
 
     @property
     def its_keeper(self) -> Mapping[str, str]:
-        """The variable with ``keeper`` for processes that pass on words to the driver; {} without a driver."""
+        """The environment variable with ``keeper``, for processes that pass words to the driver; {} without one."""
         return {KEEPER: self.keeper} if self._command else {}
 
     def allow(self) -> None:
@@ -85,7 +85,7 @@ class OwnDriver:
             self._send(CLAIM)
 
     def hold(self) -> None:
-        """Let the driver claim no job; one that does not run stays away, until ``allow``. Idempotent."""
+        """Keep the driver from claiming jobs and, if it does not run, from starting, until ``allow``. Idempotent."""
         if self._wish in {_Wish.NOT_YET, _Wish.RUNS, _Wish.RESTS}:
             self._tell("the node is cordoned, so the driver claims no job")
             self._wish = _Wish.HOLDS

@@ -126,7 +126,7 @@ def _reap() -> None:
 async def drive(driver: Driver) -> None:
     """Run a driver until it is idle, or until Ctrl-C, SIGTERM or a closed terminal makes it hand back its jobs.
 
-    The signals ``HOLD`` and ``CLAIM`` keep it from jobs, and let it claim jobs again.
+    After the signal ``HOLD`` it claims no job until the signal ``CLAIM``.
     """
     loop = asyncio.get_running_loop()
     handlers = {signal.SIGINT: driver.stop, signal.SIGTERM: driver.stop, HOLD: driver.hold, CLAIM: driver.claim}

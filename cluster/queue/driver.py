@@ -31,7 +31,7 @@ TICK_S: Final = 0.5
 STOP_S: Final = 10.0
 """How long a job that is asked to stop may take."""
 HOLD, CLAIM = signal.SIGUSR1, signal.SIGUSR2
-"""The signals after which a driver claims no job, and claims jobs again."""
+"""The signal after which a driver claims no job, and the signal after which it claims jobs again."""
 _RENEWALS: Final = 6
 _GUARDED: Final = 2 / 3
 _BACK: Final = RunEnd(None)

@@ -1,8 +1,8 @@
-"""Words to the program that keeps a node: what the node's driver of a queue may do.
+"""Sends words to the program that keeps a node. A word says what the node's driver of a queue may do.
 
-The program has no connection to Ray, which might end it. A task of Ray on the node passes on the words. Ray starts no
-task on a node that it drains, so the driver's jobs pass on words too. The words are datagrams to a socket of the
-program, whose abstract name (unix(7)) leaves no file when the program is killed.
+The program does not connect to Ray, because Ray might then end it. A task of Ray on the node passes on the words. Ray
+starts no task on a node that it drains, so the driver's jobs pass on words too. The words are datagrams to the
+program's socket, whose abstract name (unix(7)) leaves no file when the program is killed.
 """
 
 import os
@@ -30,7 +30,7 @@ class Driving(Enum):
 
 
 class Word(NamedTuple):
-    """What a driver may do, and which supervisor says so; a word with smaller numbers is older."""
+    """What a driver may do, with the supervisor's term and the number of its event; smaller numbers are older."""
 
     term: int
     event: int
@@ -38,14 +38,14 @@ class Word(NamedTuple):
 
 
 def keeper_name() -> str:
-    """Return the socket's name of the program that keeps this process's node; "" if that has no driver of a queue."""
+    """Return the name of the socket of the program that keeps this process's node; "" if the node has no driver."""
     return os.environ.get(KEEPER, "")
 
 
 def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
-    """Tell the program that keeps this process's node a word; a node without a driver has nobody to tell.
+    """Send a word to the program that keeps this process's node. Without a driver on the node, do nothing.
 
-    Raises OSError: the word could not be sent ``within_s``.
+    Raises OSError: the word could not be sent within ``within_s`` seconds.
     """
     if name := keeper_name():
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
@@ -65,7 +65,7 @@ def words_heard() -> Iterator[tuple[socket.socket, str]]:
 
 
 def next_word(end: socket.socket) -> Word | None:
-    """Return the next word of a socket, which must be readable; None if another user has sent it."""
+    """Return the next word of a socket, which must be readable; None if another user sent it."""
     content, ancillary, _, _ = end.recvmsg(_WORD.size, socket.CMSG_SPACE(_SENDER.size))
     senders = [_SENDER.unpack(data) for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS]
     if [user for _, user, _ in senders] != [os.geteuid()]:

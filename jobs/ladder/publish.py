@@ -1,7 +1,7 @@
-"""Publishes the folder of a ladder: a local one in one step, one in a store with its manifests last.
+"""Publishes the folder of a ladder: a local folder in one step, a folder in a store with its manifests last.
 
-A record in the work folder names the files before they are published. If a run is killed while it publishes, the next
-run of the same ladder may so replace what is there.
+Before that, a record in the work folder names the files. If a run is killed while it publishes, the record allows the
+next run of the same ladder to replace these files.
 """
 
 import json
@@ -21,14 +21,14 @@ from ..package.names import MANIFEST, MASTER
 from .report import INDEX
 
 _LAST: Final = (MANIFEST, MASTER)
-"""What a player opens. A store is not written in one step, so no player may find these before everything else."""
+"""The files that a player opens first. A store is not written in one step, so these come after all other files."""
 _RECORD: Final = "published.json"
 _AT_ONCE: Final = 8  #: How many files are sent to a store at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class LadderPlace:
-    """Where a ladder is published. ``recorded`` are the files that an earlier run of it has begun to publish."""
+    """Where a ladder is published. ``recorded`` are the files that an earlier run of it began to publish."""
 
     output: str
     overwrite: bool
@@ -38,9 +38,9 @@ class LadderPlace:
         """Check, before any work, that the folder can be written.
 
         Raises:
-            OutputExists: it exists, and may not be replaced, or holds files that no ladder has written.
-            OutputUnwritable: it cannot be written.
-            StorageFailed: its store does not answer now.
+            OutputExists: the folder may not be replaced, or holds files that no ladder has written.
+            OutputUnwritable: the folder cannot be written.
+            StorageFailed: the store does not answer now.
         """
         if is_local(self.output):
             check_folder(self.output, self._listed, overwrite=self._may_replace)
@@ -53,7 +53,7 @@ class LadderPlace:
         refuse_others(self.output, found - self._listed_in_store())
 
     def publish(self, folder: Path, files: tuple[str, ...], work: Path) -> None:
-        """Publish a finished folder with these files; ``work`` is the folder for the record.
+        """Publish a finished folder, which has these files; ``work`` gets the record.
 
         Raises OutputExists: the name was taken meanwhile; StorageFailed.
         """
@@ -86,20 +86,20 @@ class LadderPlace:
 
     def _listed_in_store(self) -> frozenset[str]:
         store, path = open_store(_url(self.output, INDEX))
-        with suppress(Exception):  # each kind of store raises different errors; without a report nothing is known
+        with suppress(Exception):  # each kind of store raises different errors; without a report, no files are known
             return self.recorded | _listed_by(store.cat_file(path))
         return self.recorded
 
 
 def recorded_files(work: Path) -> frozenset[str]:
-    """Return the files that a killed run has begun to publish, from its work folder; nothing if there is no record."""
+    """Return the files that a killed run has begun to publish, from its work folder; empty if there is no record."""
     with suppress(OSError, ValueError, TypeError):
         return frozenset(map(str, json.loads((work / _RECORD).read_text(encoding="utf-8"))))
     return frozenset()
 
 
 def _listed_by(index: bytes) -> frozenset[str]:
-    """Return the files that a ladder's report lists."""
+    """Return the files that a ladder's report lists; empty if it cannot be read."""
     with suppress(ValueError, TypeError, KeyError):
         return frozenset(map(str, json.loads(index)["files"]))
     return frozenset()
@@ -130,7 +130,7 @@ def _remove(output: str, names: Iterable[str]) -> None:
 
 
 def _each(act: Callable[[str], None], names: Iterable[str]) -> None:
-    """Act on several files at a time. Raises the first error once all that began have ended."""
+    """Act on several files at a time. After an error start no more, wait for the others, and raise the first error."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         errors: list[CodecfleetError] = []
 

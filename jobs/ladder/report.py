@@ -27,13 +27,13 @@ class LadderReport:
 
     source: str
     output: str  #: The folder
-    renditions: tuple[tuple[str, Report], ...]  #: The name and the report of each
+    renditions: tuple[tuple[str, Report], ...]  #: The name and the report of each rendition
     left_out: tuple[LeftOut, ...]
     package: Package
-    files: tuple[str, ...]  #: The names of all files in the folder, with that of the report
+    files: tuple[str, ...]  #: The names of all files in the folder, including the report
     output_bytes: int  #: The size of all files but the report
-    encoded: int  #: Segments that were encoded, over all renditions
-    decoded: int  #: How often a stretch of the source was decoded for them
+    encoded: int  #: How many segments of all renditions were encoded
+    decoded: int  #: How often a part of the source was decoded for them
     apart: str = ""  #: Why each rendition decoded the source by itself; "" if they shared their decoding
     wall_s: float
 
@@ -54,7 +54,7 @@ class LadderReport:
             f"ladder    {made}, {counted(frames, 'frame')} each",
             *(f"track     {_line(self.package, track)}" for track in self.package.tracks),
             *(f"left out  {each.name}: {each.reason}" for each in self.left_out),
-            f"segments  {segments} of about {float(self.package.segment_s):g} s in each track",
+            f"segments  {segments} of about {float(self.package.segment_s):g} s in each rendition",
             f"decoded   {counted(self.decoded, 'time')} for {counted(self.encoded, 'encoded segment')}",
             *([f"apart     each rendition decodes by itself: {self.apart}"] if self.apart else []),
             f"time      {self.wall_s:.1f} s",
@@ -73,7 +73,7 @@ class LadderReport:
             "layout": self.package.layout.value,
             "segment_s": str(self.package.segment_s),
             "renditions": {
-                # their files were joined into the package
+                # without the renditions' own files, which are not published
                 name: report.model_dump(mode="json", exclude={"output"})
                 for name, report in self.renditions
             },

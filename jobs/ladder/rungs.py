@@ -1,4 +1,4 @@
-"""The rungs of a ladder: which renditions a preset names, and the ordinary request for each. Pure but for one file."""
+"""Reads the rungs of a preset, makes an ordinary request for each, and chooses those that do not enlarge the source."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ from .spec import PRESET_SUFFIX, LadderSpec
 _PRESETS: Final = files(f"{__name__.split('.')[0]}.configs").joinpath("ladders")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TAKEN: Final = re.compile(r"(master|thumbnails|sound-\d+|text-\d+|.*-keyframes)", re.IGNORECASE)
-"""Names that would make two files of a package the same."""
+"""Names that renditions cannot have, because other files of the package have them."""
 _OF_ONE: Final = frozenset({*VideoOptions.model_fields, "scale", "pix_fmt"})
-"""The fields that may differ between renditions: all others decide which pictures and sound there are."""
+"""The fields that may differ between renditions."""
 _OF_ALL: Final = _OF_ONE | frozenset(
     chain({"force"}, *(model.model_fields for model in (Picture, Carried, SourceRange)))
 )
@@ -40,19 +40,19 @@ _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
 Scale: TypeAlias = tuple[int | None, int] | None  #: Width and height, as ``--scale`` gives them; None keeps the size
 _WIDEST: Final = Fraction(16, 9)
-_LINES_APART: Final = 2  #: Pictures with fewer lines more or less than the source are not scaled
+_LINES_APART: Final = 2  #: A picture is not scaled if its shorter side would change by fewer lines
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One rendition that a ladder asks for. ``layers`` are the fields for all renditions, then its own."""
+    """The entry of one rendition in a preset. ``layers`` are the fields for all renditions, then its own."""
 
     name: str
     layers: tuple[Layer, ...]
 
 
 def read_rungs(preset: str, text: str | None = None) -> tuple[Rung, ...]:
-    """Return the rungs of a built-in preset, or of a file whose name ends in ``.toml``, the highest first.
+    """Return the rungs of a built-in preset, or of a file whose name ends in ``.toml``, in their order.
 
     ``text`` is the file's content, if the file is on another machine. Raises UsageError: there is no such preset, or
     its file is wrong.
@@ -61,14 +61,14 @@ def read_rungs(preset: str, text: str | None = None) -> tuple[Rung, ...]:
     shared = {key: value for key, value in file.tables.items() if key != _TABLE}
     common = layer_of(file, _fields(file, shared, _OF_ALL))
     rungs = tuple(_rung(file, common, table) for table in _tables(file))
-    names = [rung.name.lower() for rung in rungs]  # some file systems do not tell their cases apart
+    names = [rung.name.lower() for rung in rungs]  # some file systems ignore case
     if doubled := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"{file.path}: two renditions are named {doubled}", "Give each rendition its own name.")
     return rungs
 
 
 def files_of(preset: str, text: str | None = None) -> tuple[str, ...]:
-    """Return the files that a preset needs: its own, if it is the user's, and those that it names.
+    """Return the files that a preset needs: its own, unless built in or given as ``text``, and those that it names.
 
     The arguments and errors are those of ``read_rungs``.
     """
@@ -89,7 +89,7 @@ def _path_of(preset: str) -> Path:
         return Path(preset)
     if preset not in preset_names():
         listed = ", ".join(preset_names())
-        raise UsageError(f"--preset: there is no ladder {preset}", f"Choose {listed}, or name a file, NAME.toml.")
+        raise UsageError(f"--preset: there is no preset {preset}", f"Choose {listed}, or name a file, NAME.toml.")
     return Path(str(_PRESETS.joinpath(f"{preset}{PRESET_SUFFIX}")))
 
 
@@ -105,10 +105,11 @@ def _tables(file: TomlFile) -> Iterable[Mapping[str, Any]]:
 def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        message = f"{file.place(_TABLE)}: a rendition has no name, or one that is not letters, digits, - and _: {name}"
+        message = f"{file.place(_TABLE)}: a rendition has no name of letters, digits, - and _: {name}"
         raise UsageError(message, 'Write name = "720p".')
     if _TAKEN.fullmatch(name):
-        raise UsageError(f"{file.path}: a rendition cannot be named {name}", "The package has such a file already.")
+        message = f"{file.path}: a rendition cannot be named {name}, because other files of the package are"
+        raise UsageError(message, "Choose another name.")
     own = _fields(file, {key: value for key, value in table.items() if key != "name"}, _OF_ONE)
     return Rung(name, (common, layer_of(file, own)))
 
@@ -117,17 +118,17 @@ def _fields(file: TomlFile, table: Mapping[str, Any], allowed: frozenset[str]) -
     fields = fields_of(file, table)
     if refused := next((field for field in fields if field not in allowed), None):
         key = options_of(TranscodeSpec)[refused].key
-        where = "for all renditions, above the tables" if refused in _OF_ALL else "with the command"
+        where = "for all renditions, above the tables" if refused in _OF_ALL else "on the command line"
         raise UsageError(f"{file.place(key)}: {key} cannot be set here", f"Set it {where}: {_PAGE}")
     return fields
 
 
 def rendition_spec(ladder: LadderSpec, rung: Rung, folder: Path, *, carries: bool) -> TranscodeSpec:
-    """Return the request for one rendition, which is written into ``folder``.
+    """Return the request for one rendition, whose file is written into ``folder``.
 
     Only one rendition of a ladder ``carries`` sound and subtitles.
 
-    Raises UsageError: a field is invalid, or fields conflict.
+    Raises UsageError: a field is invalid, fields conflict, or there is no keyframe interval.
     """
     files_ = {"source": ladder.source, "output": str(folder / f"{rung.name}.mp4"), "overwrite": True}
     spec = spec_of(TranscodeSpec, [*rung.layers, Layer(files_ | ladder.for_each, str)], KEYS_HELP)
@@ -142,7 +143,7 @@ def rendition_spec(ladder: LadderSpec, rung: Rung, folder: Path, *, carries: boo
 
 
 def check_grid(ladder: LadderSpec, specs: Mapping[str, TranscodeSpec]) -> None:
-    """Check that all renditions have the same keyframes, at which the package's segments can begin.
+    """Check that all renditions have one keyframe interval, and that each segment of the package begins at a keyframe.
 
     Raises UsageError: the intervals differ, or the package's segments do not begin at keyframes.
     """
@@ -156,14 +157,14 @@ def check_grid(ladder: LadderSpec, specs: Mapping[str, TranscodeSpec]) -> None:
     (interval_s,) = intervals
     if (ladder.packaged_s / interval_s).denominator != 1:
         message = f"segments of {float(ladder.packaged_s):g} s do not begin at keyframes {float(interval_s):g} s apart"
-        raise UsageError(message, "Let --packaged-seconds be a multiple of --keyframe-interval.")
+        raise UsageError(message, "Make --packaged-seconds a multiple of --keyframe-interval.")
 
 
 def fitted(scale: Scale, source: tuple[int, int]) -> Scale:
-    """Return the size of a rendition whose rung asks for ``scale``, for pictures of the size ``source``.
+    """Return the size of a rendition with the option ``scale``, for source pictures of the size ``source``.
 
-    A height H means a picture of 16:9 with that height: wider pictures get the same width, not the same height, and
-    upright pictures are treated as if they lay on their side. None keeps the source's size.
+    A height means a picture of 16:9 with that height: wider pictures get its width instead of its height, and for
+    upright pictures height and width change places. None keeps the source's size.
     """
     if scale is None or scale[0] is not None:
         return scale

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "The package"
 DEFAULT_PRESET: Final = "hls-h264"
-PRESET_SUFFIX: Final = ".toml"  #: The end of the name of a preset that is a file of the user's own
+PRESET_SUFFIX: Final = ".toml"  #: A preset whose name ends so is a file of the user's own
 
 
 class _Which(Part):
     source: Source
     output: Annotated[
         str,
-        Field(description="The folder to write: it appears complete, or not at all."),
+        Field(description="The folder to write. A local folder appears complete, or not at all."),
         Option("DIR"),
         PATH,
     ]
@@ -42,14 +42,12 @@ class _Which(Part):
     ] = DEFAULT_PRESET
     packaged_s: Annotated[
         Fraction,
-        Field(gt=0, description="Length of a segment in the playlists, a multiple of the keyframe interval."),
+        Field(gt=0, description="Length of a segment of the package, a multiple of the keyframe interval."),
         Option("--packaged-seconds", PACKAGE, metavar="S"),
     ] = Fraction(6)
     thumbnails_s: Annotated[
         Fraction | None,
-        Field(
-            ge=Fraction(1, 1000), description="Also write sprite sheets with a thumbnail at each multiple of this time."
-        ),
+        Field(ge=Fraction(1, 1000), description="Also write sprite sheets with a thumbnail every S seconds."),
         Option("--thumbnails", PACKAGE, default="none", metavar="S"),
     ] = None
     layout: Annotated[
@@ -74,7 +72,7 @@ class LadderSpec(
     Keyframes,
     _Which,
 ):
-    """A request for several renditions of one video track, and a package of them. docs/ladder.md lists the fields.
+    """A request for several renditions of one video track, and a package of them. docs/cli.md lists the fields.
 
     Text is read as on the command line: ``start_s="1:30"``, ``packaged_s="4"``.
     """
@@ -96,12 +94,12 @@ class LadderSpec(
 
     @model_validator(mode="after")
     def _check_audio(self) -> Self:
-        """Leave the check to each rendition's request, for which the preset may choose the sound's codec."""
+        """Check nothing: the preset may choose the sound's codec, so each rendition's request makes this check."""
         return self
 
     @property
     def for_each(self) -> dict[str, Any]:
-        """The fields that were set and apply to each rendition, as a ``TranscodeSpec`` names them."""
+        """The fields that were set and that apply to each rendition, by their names in ``TranscodeSpec``."""
         own = {*_Which.model_fields, "overwrite", "restart"}
         return {
             name: getattr(self, name)

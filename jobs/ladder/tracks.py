@@ -17,7 +17,7 @@ from ..report.report import Warning_
 from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_value
 
 _SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
-"""The tracks that a package has besides pictures, and the words that begin their names."""
+"""The kinds of tracks that a package has besides video, and the words that begin the tracks' names."""
 _PLAYED: Final = {TrackKind.AUDIO: SOUND_CODECS, TrackKind.SUBTITLE: frozenset({"mov_text"})}
 """The codecs that mp4 holds and players of a package know."""
 _ONE: Final = "a ladder has one video track"
@@ -51,7 +51,7 @@ def only_played(plan: Plan) -> Plan:
 
 
 def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:
-    """Return the pictures of each rendition, named like it, and the sound and subtitles of the first.
+    """Return the video track of each rendition, with the rendition's name, and the sound and subtitles of the first.
 
     Raises InputError: a file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Checks a written package before it is published: read as players read it, it must equal the proven files."""
+"""Checks a written package before it is published: a player must read the packets of the proven files from it."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -38,9 +38,9 @@ _BEGINNINGS: Final = frozenset({RandomAccess.IDR, RandomAccess.CRA, RandomAccess
 def check_package(folder: Path, package: Package) -> None:
     """Read a written package back, and compare it with ``package`` and with the proven files.
 
-    Every packet must be the proven file's, with its time; segments must be where and when ``package`` says, begin with
-    keyframes and adjoin; all video tracks must have the same segments. Raises ProofFailed, which names the track and
-    the segment; StorageFailed.
+    Every packet must have the bytes and the time of its packet in the proven file. Segments must have the positions and
+    times in ``package``, begin with keyframes, and adjoin. All video tracks must have the same segments. Raises
+    ProofFailed, which names the track and the segment; StorageFailed.
     """
     for track in package.tracks:
         with _naming(track.given.name):
@@ -67,7 +67,7 @@ def _check_track(folder: Path, package: Package, track: PackagedTrack) -> None:
 
 @contextmanager
 def _naming(place: str) -> Iterator[None]:
-    """Name a track or segment in an error."""
+    """Put ``place``, a track or a segment, before the message of an error."""
     try:
         yield
     except ProofFailed as error:
@@ -77,7 +77,7 @@ def _naming(place: str) -> Iterator[None]:
 
 
 def _segment(number: int) -> AbstractContextManager[None]:
-    """Name a segment, counted from 0, in an error."""
+    """Put a segment before the message of an error; ``number`` counts from 0, the message from 1."""
     return _naming(f"segment {number + 1}")
 
 
@@ -87,7 +87,7 @@ def _require(holds: object, message: str) -> None:
 
 
 def _check_files(folder: Path, layout: Layout, track: PackagedTrack) -> None:
-    """Check that the track has exactly its files, with the stated sizes."""
+    """Check that the track has its files with the sizes in ``track``, and no others, and that its segments adjoin."""
     names = track_files(track.given, layout, len(track.segments))
     sizes_bytes = [(folder / name).stat().st_size if (folder / name).is_file() else -1 for name in names]
     parts = [track.header_bytes + track.index_bytes, *(each.size_bytes for each in track.segments)]
@@ -123,7 +123,9 @@ def _check_index(read: Read, track: PackagedTrack) -> None:
     _require(index.size_bytes == track.index_bytes, f"the segment index has {index.size_bytes} bytes")
     for number, (stated, segment) in enumerate(zip_longest(index.segments, track.segments)):
         with _segment(number):
-            _require(stated is not None and segment is not None, "only the index or only the package knows it")
+            _require(
+                stated is not None and segment is not None, "it is missing from the segment index or from the package"
+            )
             due = segment.size_bytes, segment.duration_ticks, True
             _require(stated == due, f"the index states bytes, ticks and keyframe {tuple(stated)} instead of {due}")
 
@@ -146,13 +148,13 @@ def _fragments(read: Read, track: PackagedTrack, number: int, layout: Layout) ->
 
 
 def _check_times(track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]) -> None:
-    """Check that fragments adjoin and have the segments' times, and are counted from 1."""
+    """Check that fragments are numbered from 1 and adjoin, and that segments have the times of their fragments."""
     due, count, lead = fragments[0][0].decode, 0, _lead(track, header)
     for number, (segment, found) in enumerate(zip(track.segments, fragments, strict=True)):
         with _segment(number):
             for each in found:
                 count += 1
-                _require(each.number == count, f"its fragment {each.number} is the {count}. of the track")
+                _require(each.number == count, f"a fragment has the number {each.number} instead of {count}")
                 _require(each.decode == due, f"a fragment begins at tick {each.decode} instead of {due}")
                 due += sum(sample.duration for sample in each.samples)
             begin = max(0, found[0].decode - lead)
@@ -164,7 +166,10 @@ def _check_times(track: PackagedTrack, header: StatedHeader, fragments: Sequence
 def _check_cuts(
     package: Package, track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]
 ) -> None:
-    """Check that the segments of pictures begin on the grid, and those of sound right after those of pictures."""
+    """Check that video segments begin at the first keyframe at or after each multiple of ``package.segment_s``.
+
+    Segments of sound must begin at the first sample at or after the beginning of each video segment.
+    """
     videos = package.of(PlayedKind.VIDEO)
     if track.given.kind is PlayedKind.VIDEO:
         times = [each.decode for found in fragments for each in found]
@@ -186,7 +191,7 @@ def _check_cuts(
 def _check_packets(
     track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]], source: str
 ) -> None:
-    """Compare each packet with the proven file's, both in the boxes and as a demuxer yields it."""
+    """Compare each packet, as the boxes state it and as a demuxer yields it, with that of the proven file."""
     ends = list(accumulate(sum(len(each.samples) for each in found) for found in fragments))
     stated = _stated_times(track, header, fragments)
     delay = header.edit - _lead(track, header)
@@ -195,13 +200,13 @@ def _check_packets(
         for number, (one, other, each) in enumerate(zip_longest(proven, packaged, stated)):
             with _segment(min(bisect_right(ends, number), len(ends) - 1)):
                 if one is None or other is None or each is None:
-                    raise ProofFailed(f"packet {number} is not both in the proven file and in the package", _ADVICE)
+                    raise ProofFailed(f"packet {number} is missing from the proven file or from the package", _ADVICE)
                 decode, sample = each
                 pts = decode + sample.offset - delay
                 _compare(one, other, pts, sample)
                 if number in (0, *ends) and track.given.kind is PlayedKind.VIDEO:
                     kind = random_access_kind(stream.codec_context.name, bytes(other), extradata(stream))
-                    _require(kind in _BEGINNINGS, f"its first picture is no keyframe: {kind.value}")
+                    _require(kind in _BEGINNINGS, f"its first picture is not a keyframe: {kind.value}")
                 shown.append(pts)
                 decoded.append(decode)
                 end = (one.pts or 0) + (one.duration or 0)
@@ -209,21 +214,21 @@ def _check_packets(
             is_stated = given.start_time is not None and given.duration is not None
             end = (given.start_time or 0) + (given.duration or 0) if is_stated else 0
     last = track.segments[-1]
-    _require(sorted(shown) == list(decoded), "decoding times are not the times of the pictures in ascending order")
+    _require(sorted(shown) == list(decoded), "decoding times are not the presentation times in ascending order")
     if end:
         ticks = last.start_ticks + last.duration_ticks
         _require(ticks == end, f"the track ends at tick {ticks}, but the proven file at {end}")
 
 
 def _lead(track: PackagedTrack, header: StatedHeader) -> int:
-    """Return by how many ticks decoding times exceed those of the package: by the hidden beginning of sound."""
+    """Return how many ticks of sound an edit list hides: the boxes count decoding times from there. 0 for video."""
     return header.edit if track.given.kind is PlayedKind.AUDIO else 0
 
 
 def _stated_times(
     track: PackagedTrack, header: StatedHeader, fragments: Sequence[Sequence[StatedFragment]]
 ) -> Iterator[tuple[int, StatedSample]]:
-    """Yield when each sample is decoded, on the clock of the package, and the sample."""
+    """Yield the decoding time of each sample, in ticks after time 0 of the package, and the sample."""
     for each in chain.from_iterable(fragments):
         decode = each.decode - _lead(track, header)
         for sample in each.samples:
@@ -236,7 +241,9 @@ def _compare(one: "Packet[Stream]", other: "Packet[Stream]", pts: int, sample: S
     _require(bytes(one) == bytes(other), f"{at} has other bytes than in the proven file")
     _require(one.pts == other.pts == pts, f"{at} is shown at tick {other.pts}, or {pts} by its boxes")
     keys = one.is_keyframe, other.is_keyframe, sample.is_key
-    _require(len(set(keys)) == 1, f"{at} is a keyframe in the proven file, the package and its boxes: {keys}")
+    _require(
+        len(set(keys)) == 1, f"the proven file, the package and its boxes disagree whether {at} is a keyframe: {keys}"
+    )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Writes the tracks of a package: CMAF (ISO/IEC 23000-19) from proven files, whose packets stay as they are.
 
-Each file is read twice: first its index, by which all tracks are cut, then its packets, one at a time.
+Each track is read twice: first the times and sizes of its packets, by which all tracks are cut, then the packets
+themselves, of which one at a time is in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,10 +31,10 @@ _ADVICE: Final = "Nothing was published. Please report this error together with 
 
 
 def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fraction, layout: Layout) -> Package:
-    """Write the tracks of proven files into an existing folder, and return where everything is.
+    """Write the tracks of proven files into an existing folder, and return the package that they form.
 
-    Raises ProofFailed: a file cannot be a CMAF track, or two video tracks do not have the same segments; Unsupported:
-    players know no string for a codec, or a segment is too large; StorageFailed.
+    Raises ProofFailed: a track cannot become a CMAF track, or two video tracks do not have the same segments;
+    Unsupported: a codec has no codec string, there are too many segments, or one is too large; StorageFailed.
     """
     proven = {each.name: read_proven(each) for each in given if each.kind is not PlayedKind.TEXT}
     cuts = _cuts(list(proven.values()), segment_s)
@@ -48,7 +49,7 @@ def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fracti
 
 
 def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[SampleCut]]:
-    """Return the segments of each track: those of pictures on the grid, those of sound at the same times."""
+    """Return each track's segments. Sound is cut where video is cut, or without video every ``segment_s``."""
     videos = [each for each in proven if each.given.kind is PlayedKind.VIDEO]
     cuts = {each.given.name: cut_on_grid(each.samples, segment_s) for each in videos}
     starts = [_starts_s(each.samples, cuts[each.given.name]) for each in videos]
@@ -62,13 +63,13 @@ def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[
 
 
 def _multiples_s(samples: Samples, segment_s: Fraction) -> list[Fraction]:
-    """Return the multiples of ``segment_s`` after the beginning of sound that has no pictures."""
+    """Return the times at which sound without video is cut: every ``segment_s`` after its beginning."""
     begin_s, end_s = max(Fraction(0), samples.time_s(0)), samples.end * samples.time_base
     return [begin_s + number * segment_s for number in range(1, ceil((end_s - begin_s) / segment_s))]
 
 
 def _starts_s(samples: Samples, cuts: Sequence[SampleCut]) -> list[Fraction]:
-    """Return when each segment begins, and when the last one ends."""
+    """Return the time at which each segment begins, and the time at which the last one ends."""
     return [*(samples.time_s(cut.fragments[0]) for cut in cuts), samples.end * samples.time_base]
 
 
@@ -87,7 +88,7 @@ def _words(time_s: Fraction) -> str:
 
 
 def _span_s(proven: Sequence[ProvenTrack]) -> tuple[Fraction, Fraction]:
-    """Return when the pictures, or without pictures all tracks, begin and end."""
+    """Return the times at which the video, or without video all tracks together, begin and end."""
     shown = [each for each in proven if each.given.kind is PlayedKind.VIDEO] or proven
     begins = [each.samples.time_s(0) for each in shown]
     ends = [each.samples.end * each.samples.time_base for each in shown]
@@ -133,7 +134,7 @@ def _write_track(proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, l
 
 
 def _frame_rate(samples: Samples) -> Fraction:
-    """Return the average rate, without the last picture, which may be shown for any time."""
+    """Return the average rate. A last picture of several does not count, because it may be shown for any time."""
     count, end = (len(samples.pts) - 1, samples.decode[-1]) if len(samples.pts) > 1 else (1, samples.end)
     return count / (int(end - samples.decode[0]) * samples.time_base)
 
@@ -141,7 +142,7 @@ def _frame_rate(samples: Samples) -> Fraction:
 def _write_ranges(
     writer: "_TrackWriter", cuts: Sequence[SampleCut], path: Path, header: bytes
 ) -> tuple[int, list[PackagedSegment]]:
-    """Write one file. The segment index gets its place first, and its values at the end."""
+    """Write the only file of a track. It first gets an empty segment index, which is filled in at the end."""
     with _written(path) as file:
         index_bytes = index_size(len(cuts))
         file.write(header + bytes(index_bytes))
@@ -168,7 +169,7 @@ def _write_files(
 
 @contextmanager
 def _written(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing, in a folder that is made as needed. Raises StorageFailed."""
+    """Open a file for writing, and make its folder if needed. Raises StorageFailed."""
     try:
         path.parent.mkdir(exist_ok=True)
         with path.open("wb") as file:
@@ -186,7 +187,10 @@ class _TrackWriter:
         self._fragments = 0
 
     def segment(self, file: IO[bytes], cut: SampleCut, offset: int, *, begins_with: bytes = b"") -> PackagedSegment:
-        """Write a segment at ``offset`` of the track's bytes. Raises ProofFailed: the file changed meanwhile."""
+        """Write the next segment; ``offset`` is its position in the track's bytes.
+
+        Raises ProofFailed: the proven file has changed since it was first read.
+        """
         samples, (first, *_), end = self.proven.samples, cut.fragments, cut.end
         file.write(begins_with)
         size_bytes, keyframe_bytes = len(begins_with), 0

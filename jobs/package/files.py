@@ -1,4 +1,4 @@
-"""Reads several files as one."""
+"""Reads the files of a track as one file."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import IO, Self
 
 
 class JoinedFiles:
-    """Reads files as if they were one, as a player appends a header and segments. One of them is open at a time."""
+    """Reads files as if they were one, as a player appends segments to a header. Only one of them is open at a time."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -36,7 +36,7 @@ class JoinedFiles:
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes, all that are left if it is negative; b"" at the end."""
+        """Return up to ``size`` bytes, or all remaining bytes if ``size`` is negative; b"" at the end."""
         left = self._begins[-1] - self._at
         wanted, found = left if size < 0 else min(size, left), bytearray()
         while len(found) < wanted:

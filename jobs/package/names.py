@@ -1,4 +1,4 @@
-"""The names of a package's files, and how manifests write them."""
+"""The names of a package's files, and the forms of names and titles that manifests allow."""
 
 import unicodedata
 from urllib.parse import quote
@@ -8,12 +8,12 @@ from .values import GivenTrack, Layout, PlayedKind
 MASTER = "master.m3u8"  #: The HLS playlist of all tracks
 MANIFEST = "manifest.mpd"  #: The DASH manifest
 
-#: Unicode categories that neither HLS nor XML allows in a text, or that break its line.
+#: Unicode categories that HLS or XML forbids in a text, or that break its line.
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cn", "Cs", "Zl", "Zp"})
 
 
 def track_file(track: GivenTrack) -> str:
-    """Return the name of a track's only file: of each track in ``Layout.RANGES``, of text in both layouts."""
+    """Return the name of a track's only file. All tracks have one in ``Layout.RANGES``, and text in both layouts."""
     return f"{track.name}.{'vtt' if track.kind is PlayedKind.TEXT else 'mp4'}"
 
 
@@ -28,7 +28,7 @@ def segment_file(track: GivenTrack, number: int) -> str:
 
 
 def segment_template(track: GivenTrack) -> str:
-    """Return ``segment_file`` of any number as a relative URL in the words of DASH."""
+    """Return the relative URL of ``segment_file`` as a DASH template, in which the player puts the number."""
     return f"{reference(track.name)}/$Number%05d$.m4s"
 
 
@@ -60,6 +60,6 @@ def reference(file: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without the characters that a manifest cannot hold."""
+    """Return a text as one line: white space and characters that a manifest cannot hold become single spaces."""
     kept = (" " if unicodedata.category(each) in _REFUSED_CATEGORIES else each for each in text.replace("\ufeff", " "))
     return " ".join("".join(kept).split())

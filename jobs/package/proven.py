@@ -1,4 +1,4 @@
-"""Reads the tracks of proven mp4 files: what describes them, and their packets."""
+"""Reads the tracks of proven mp4 files: their headers and their packets."""
 
 from array import array
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ _RANGES: Final = {16: "PQ", 18: "HLG"}  # transfer characteristics of H.273 that
 
 @dataclass(frozen=True, slots=True)
 class ProvenTrack:
-    """A track of a proven file: its header, its samples, and what only its bitstream or header as a whole states."""
+    """A track of a proven file: its header, its samples, and the values that manifests state about it."""
 
     given: GivenTrack
     header: ProvenHeader
@@ -58,7 +58,7 @@ def packets_of(given: GivenTrack) -> "Iterator[tuple[Stream, Iterator[Packet[Str
 
 
 def read_proven(given: GivenTrack) -> ProvenTrack:
-    """Read a track's header and index. Raises ProofFailed: the track cannot be packaged."""
+    """Read a track's header and its packets' times and sizes. Raises ProofFailed: the track cannot be packaged."""
     with open_bytes(str(given.path)) as file, packets_of(given) as (stream, packets):
         read = reader_of(file)
         samples = _samples(given, stream, packets, track_end(read, stream.id))
@@ -107,7 +107,7 @@ def _samples(
 
 
 def _check(given: GivenTrack, samples: Samples) -> None:
-    """Raise ProofFailed if a CMAF track cannot hold these samples at these times."""
+    """Raise ProofFailed if a CMAF track cannot hold these samples with their times."""
     if (samples.durations <= 0).any():
         at = int(samples.decode[int(np.argmin(samples.durations))])
         raise ProofFailed(f"two samples of {given.name} are shown at tick {at}, or the last one has no end", _ADVICE)
@@ -124,5 +124,6 @@ def _check_keyframes(given: GivenTrack, samples: Samples) -> None:
         raise ProofFailed(f"{given.name} does not begin with a keyframe", _ADVICE)
     is_mixed = samples.is_key & ~samples.is_start
     if is_mixed.any():
-        message = f"in {given.name}, pictures around the keyframe at tick {int(samples.pts[int(np.argmax(is_mixed))])}"
-        raise ProofFailed(f"{message} are shown in another order than the keyframe", "Encode with closed GOPs.")
+        at = int(samples.pts[int(np.argmax(is_mixed))])
+        message = f"{given.name}: the keyframe at tick {at} lies between the decoding and the display of a picture"
+        raise ProofFailed(message, "Encode with closed GOPs.")

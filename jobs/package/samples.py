@@ -49,7 +49,7 @@ class Samples:
 
     @property
     def hidden(self) -> int:
-        """How many ticks are before time 0."""
+        """How many ticks of the track are before time 0."""
         return max(0, -int(self.decode[0]))
 
     @cached_property
@@ -59,7 +59,7 @@ class Samples:
 
     @property
     def is_start(self) -> NDArray[np.bool_]:
-        """Whether a sample is shown after all earlier samples and before all later ones (SAP type 1)."""
+        """Whether each sample is shown after all samples decoded before it and before all others (SAP type 1)."""
         shown_after = np.minimum.accumulate(self.pts[::-1])[::-1]
         is_first: NDArray[np.bool_] = shown_after == self.pts
         is_first[1:] &= np.maximum.accumulate(self.pts)[:-1] < self.pts[1:]
@@ -72,7 +72,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class SampleCut:
-    """A segment of a track as numbers of samples: where its fragments begin, and where it ends."""
+    """A segment of a track: the numbers of its fragments' first samples, and of the sample after its last."""
 
     fragments: tuple[int, ...]
     end: int
@@ -100,7 +100,7 @@ def cut_on_grid(samples: Samples, segment_s: Fraction) -> list[SampleCut]:
 
 
 def cut_at(samples: Samples, boundaries_s: Sequence[Fraction]) -> list[SampleCut]:
-    """Cut at the first sample at or after each boundary, one fragment for each segment."""
+    """Cut at the first sample at or after each boundary. Each segment is one fragment."""
     ticks = np.array([ceil(each / samples.time_base) for each in boundaries_s], dtype=np.int64)
     found = np.searchsorted(samples.pts, ticks)
     firsts = [0, *sorted({int(each) for each in found} - {0, len(samples.pts)})]

@@ -18,7 +18,7 @@ _ADVICE: Final = "Please report this error together with the file."
 
 
 class _Cue(NamedTuple):
-    """A cue's times in milliseconds, and its words and line breaks."""
+    """A cue's times in milliseconds, and its text with line breaks."""
 
     begin: int
     end: int
@@ -26,7 +26,7 @@ class _Cue(NamedTuple):
 
 
 def webvtt_of(given: GivenTrack) -> str:
-    """Return a text track of a proven file as a WebVTT file. Raises ProofFailed: the track is no text of mp4.
+    """Return a text track of a proven file as a WebVTT file. Raises ProofFailed: its codec is not ``mov_text``.
 
     The file names no ``X-TIMESTAMP-MAP``: its time 0 is then that of the other tracks (RFC 8216bis, 3.1.4).
     """
@@ -38,7 +38,7 @@ def check_text(path: Path, given: GivenTrack) -> None:
     """Read a WebVTT file back, and compare it with the proven file's text. Raises ProofFailed: they differ."""
     head, *blocks = path.read_text(encoding="utf-8").split("\n\n")
     if head.strip() != "WEBVTT":
-        raise ProofFailed(f"{path.name} does not begin as WebVTT", _ADVICE)
+        raise ProofFailed(f"{path.name} does not begin with WEBVTT", _ADVICE)
     found, due = [_parsed(block) for block in blocks if block.strip()], list(_cues(given))
     for one, other in zip(found, due, strict=False):
         if one != other._replace(text=plain_cue(other.text)):
@@ -63,11 +63,11 @@ def _cues(given: GivenTrack) -> Iterator[_Cue]:
 
 
 def _parsed(block: str) -> _Cue:
-    """Return the cue of a block of WebVTT. Raises ProofFailed: it is none."""
+    """Return the cue in a block of WebVTT. Raises ProofFailed: the block is not a cue."""
     times, _, payload = block.strip("\n").partition("\n")
     stated = _TIMES.fullmatch(times)
     if stated is None:
-        raise ProofFailed(f"{times!r} is no time of a cue", _ADVICE)
+        raise ProofFailed(f"{times!r} is not the time line of a cue", _ADVICE)
     fields = [int(each) for each in stated.groups()]
     begin, end = (((h * 60 + m) * 60 + s) * 1000 + ms for h, m, s, ms in (fields[:4], fields[4:]))
     return _Cue(begin, end, plain_cue(read_cue("webvtt", payload.encode())))

@@ -7,11 +7,11 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-MICROSECONDS = 1_000_000  #: Of a second
+MICROSECONDS = 1_000_000  #: In a second
 
 
 class PlayedKind(StrEnum):
-    """What a player does with a track."""
+    """The kind of a track of a package."""
 
     VIDEO = "video"
     AUDIO = "audio"
@@ -27,7 +27,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenTrack:
-    """One track of a proven file, which the package holds unchanged."""
+    """One track of a proven file, from which a track of the package is made."""
 
     name: str  #: Unique in the package; the tracks' files are named after it
     path: Path  #: The proven file (mp4)
@@ -45,7 +45,7 @@ class PackagedSegment:
 
     start_ticks: int  #: The time of its first picture or sample
     duration_ticks: int
-    offset_bytes: int  #: From the begin of the track's bytes, its header included
+    offset_bytes: int  #: From the beginning of the track's bytes, including its header
     size_bytes: int
     keyframe_bytes: int = 0  #: How many of its first bytes suffice to show its first picture; 0 for sound and text
 
@@ -55,9 +55,9 @@ class PackagedTrack:
     """One track of a package, as playlists describe it."""
 
     given: GivenTrack
-    codec: str  #: By RFC 6381, such as ``avc1.640028``
+    codec: str  #: By RFC 6381, such as ``avc1.640028``; "" for text
     supplemental_codec: str = ""  #: A second codec string for players that know it, such as ``dvh1.08.07/db4h``
-    time_base: Fraction  #: Seconds of a tick
+    time_base: Fraction  #: The duration of a tick, in seconds
     segments: tuple[PackagedSegment, ...]
     header_bytes: int = 0  #: The size of the header (``ftyp`` and ``moov``), with which the track's bytes begin
     index_bytes: int = 0  #: The size of the segment index (``sidx``) right after the header; 0 without one
@@ -80,7 +80,7 @@ class PackagedTrack:
 
     @cached_property
     def durations_us(self) -> tuple[int, ...]:
-        """The segments' durations in microseconds. Each end is rounded, so the sum is off by half of one at most."""
+        """The segments' durations in microseconds. Each end is rounded, so the sum is off by at most 0.5."""
         ticks = accumulate((each.duration_ticks for each in self.segments), initial=0)
         ends = [round(each * self.time_base * MICROSECONDS) for each in ticks]
         return tuple(end - begin for begin, end in pairwise(ends))
@@ -94,7 +94,7 @@ class PackagedTrack:
         """Return the peak segment bitrate as HLS defines it.
 
         That is the largest bitrate of any adjoining segments that last between 0.5 and 1.5 times ``target_s`` together,
-        so a very short segment counts with its neighbours. A track without such segments has its average bitrate.
+        so a very short segment counts with its neighbours. Without such segments it is the average bitrate.
         """
         shortest_us, longest_us = target_s * MICROSECONDS // 2, target_s * MICROSECONDS * 3 // 2
         ends_us = tuple(accumulate(self.durations_us, initial=0))
@@ -111,7 +111,7 @@ class PackagedTrack:
 
 
 def _rate_bps(size_bytes: int, duration_us: int) -> int:
-    """Return a bitrate, rounded up, so that no player finds more than what is stated."""
+    """Return a bitrate, rounded up, so that no player measures more than the stated one."""
     return -(-size_bytes * 8 * MICROSECONDS // duration_us)
 
 
@@ -121,14 +121,14 @@ class Package:
 
     tracks: tuple[PackagedTrack, ...]
     layout: Layout
-    segment_s: Fraction  #: The time between segments: each begins with the first keyframe at or after a multiple
+    segment_s: Fraction  #: A segment begins with the first keyframe at or after each multiple of this time
 
     def of(self, kind: PlayedKind) -> tuple[PackagedTrack, ...]:
         """Return the tracks of one kind, in their order."""
         return tuple(track for track in self.tracks if track.given.kind is kind)
 
     def target_s(self, track: PackagedTrack) -> int:
-        """Return the target duration of a track's HLS playlist, the same for all video and sound of the package."""
+        """Return the target duration of a track's HLS playlist in seconds, the same for all video and sound."""
         alike = (
             (track,)
             if track.given.kind is PlayedKind.TEXT

@@ -110,7 +110,7 @@ BYTES = {
     "data offset": ("video", box_in_segment(b"trun", 8, b"\0\0\1\1"), "video: segment 2: the samples .* do not fill"),
     "mdat size": ("video", box_in_segment(b"mdat", -8, b"\x7f"), "video: segment 2: "),
     "base": ("video", box_in_segment(b"tfhd", 1, b"\0"), "video: segment 2: .* own beginning"),
-    "number": ("video", box_in_segment(b"mfhd", 7, b"\x99"), "video: segment 2: its fragment 153"),
+    "number": ("video", box_in_segment(b"mfhd", 7, b"\x99"), "video: segment 2: a fragment has the number 153"),
     "kind": ("video", box_in_segment(b"moof", -4, b"free"), "video: segment 2: .* instead of moof and mdat"),
     "index, size": ("video", box_in_header(b"sidx", 33, b"\1"), "video: segment 1: the index states"),
     "index, duration": ("video", box_in_header(b"sidx", 48, b"\1"), "video: segment 2: the index states"),
@@ -123,7 +123,7 @@ BYTES = {
     "ticks": ("video", box_in_header(b"mdhd", 12, b"\0\0\1\1"), "video: a tick is 1/257 s"),
     "edit": ("video", box_in_header(b"elst", 14, b"\x7f\xff"), "video: segment 1: the packet at tick"),
     "edit of sound": ("audio", box_in_header(b"elst", 14, b"\0\1"), "audio: segment 1: it lasts 97279 ticks"),
-    "edit, duration": ("audio", box_in_header(b"elst", 11, b"\1"), "audio: the edit does not only move times"),
+    "edit, duration": ("audio", box_in_header(b"elst", 11, b"\1"), "audio: the edit does more than move times"),
     "edits": ("audio", box_in_header(b"elst", 7, b"\2"), "audio: the edit list has 2 edits"),
     "codec": ("video", box_in_header(b"avcC", 3, b"\x28"), "video: the codec is avc1.640028"),
     "longer": ("video", longer, "video: video.mp4 has"),
@@ -273,7 +273,7 @@ def test_wrong_times_that_agree_with_each_other_are_found(tmp_path: Path) -> Non
     data = bytearray(whole)
     struct.pack_into(">6I", data, rows, first[0] + 1, *first[1:], second[0] - 1, second[1], second[2] - 1)
     path.write_bytes(data)
-    with pytest.raises(ProofFailed, match="video: decoding times are not the times of the pictures"):
+    with pytest.raises(ProofFailed, match="video: decoding times are not the presentation times"):
         check_package(tmp_path / "out", package)
     begin = whole.rindex(b"trun")
     last = begin + 20 + 12 * (int.from_bytes(whole[begin + 8 : begin + 12]) - 1)

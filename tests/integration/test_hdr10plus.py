@@ -58,7 +58,7 @@ def faults(verdict: Verdict) -> list[str]:
 
 @pytest.mark.parametrize(("codec", "name"), [("hevc", "o.mkv"), ("av1", "o.mp4"), ("hevc", "o.ts")])
 def test_each_picture_keeps_its_metadata(codec: str, name: str, tmp_path: Path) -> None:
-    """Over several segments: equal messages, and equal values by FFmpeg's reading; then back into the other codec."""
+    """Messages, and FFmpeg's values of them, stay equal over several segments, and back into the other codec."""
     source = hevc(tmp_path, every)
     report, verdict = encoded(source, tmp_path / name, codec=codec)
     assert len(report.segments) > 2
@@ -127,7 +127,7 @@ def test_another_frame_rate_and_size(tmp_path: Path) -> None:
 
 
 def test_the_bytes_are_the_same_for_any_workers_and_after_a_restart(tmp_path: Path) -> None:
-    """One worker, three workers, and a job that was interrupted."""
+    """One worker, three workers and an interrupted job give the same file."""
     source = hevc(tmp_path, every)
     options: dict[str, Any] = {"codec": "hevc", "preset": 1, "segment_s": Fraction(1, 2)}
     found = {
@@ -142,7 +142,7 @@ def test_the_bytes_are_the_same_for_any_workers_and_after_a_restart(tmp_path: Pa
 
 
 def test_what_loses_it_is_named(tmp_path: Path) -> None:
-    """Other codecs, and steps that change what the metadata describes; ``strict`` refuses."""
+    """``strict`` refuses other codecs and steps that change the picture, and the error names the cause."""
     source = hevc(tmp_path, every)
     cases: list[tuple[dict[str, object], str]] = [
         ({"codec": "h264"}, "h264 has no place"),

@@ -1,4 +1,4 @@
-"""Ladders on threads of this process: their renditions, packages, ends and second attempts."""
+"""Ladders on threads of this process: their renditions, packages, failures and second attempts."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ from .packages import film as film_with_sound
 
 ResultT = TypeVar("ResultT")
 RUNGS = {"high": (48, 30), "middle": (32, 24), "low": (16, 20)}
-"""The height and the quality of each rendition."""
+"""The height and the quality of each rendition, by name."""
 FRAMES = 75
 
 
@@ -76,7 +76,7 @@ class BadPool(LocalPool):
         self._some = asyncio.Event()
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
-        """Fail for that segment, also if others are encoded with it, once the segments before it are encoded."""
+        """Fail for that segment, even if it is encoded with others, after ``after`` other works have succeeded."""
         if self._begin in work.label and f"-{self._rendition}" in work.label:
             await self._some.wait()
             raise EncoderFailed("not today")
@@ -110,7 +110,7 @@ def packets(path: Path) -> list[tuple[str, int | None, bool]]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder, apart from the report, which has times of the clock."""
+    """Return the files of a folder, apart from the report, which differs in every run."""
     return {
         str(each.relative_to(folder)): each.read_bytes()
         for each in folder.rglob("*")
@@ -190,7 +190,7 @@ def test_a_cancelled_ladder_goes_on(film: Path, tmp_path: Path) -> None:
 
 
 def test_a_fleet_that_is_closed_ends_its_ladders(film: Path, tmp_path: Path) -> None:
-    """The caller hears of it, and no folder appears."""
+    """The caller gets ``Cancelled``, and no folder appears."""
     spec = ladder_spec(film, tmp_path)
 
     async def closed() -> None:
@@ -208,7 +208,7 @@ def test_a_fleet_that_is_closed_ends_its_ladders(film: Path, tmp_path: Path) -> 
 
 
 def test_a_rendition_that_cannot_be_encoded_ends_the_ladder(film: Path, tmp_path: Path) -> None:
-    """The error names it, and nothing appears under the folder's name. The next attempt makes only what is missing."""
+    """The error names it, and no folder appears. The next attempt encodes only missing segments."""
     spec = ladder_spec(film, tmp_path)
     with pytest.raises(SegmentFailed, match=r"rendition low: .*not today"):
         ladder(spec, pool=BadPool("low"))
@@ -253,7 +253,7 @@ def test_a_further_video_track_is_named_as_lost(film: Path, tmp_path: Path) -> N
 
 
 def test_sound_before_the_pictures_moves_all_renditions_alike(tmp_path: Path) -> None:
-    """Pictures begin after the sound in each rendition, and not after sound that an earlier attempt had."""
+    """Pictures begin equally late in each rendition; without sound they begin at 0, whatever an earlier attempt had."""
     source = film_with_sound(tmp_path / "film.mkv", 3, late_frames=10)
     spec = ladder_spec(source, tmp_path, audio="aac", segment_s=Fraction(1), packaged_s=Fraction(1), overwrite=True)
     with pytest.raises(SegmentFailed):
@@ -279,7 +279,7 @@ def _starts_s(report: LadderReport) -> dict[str, Fraction]:
 
 
 def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:
-    """And a folder with anything else is never replaced."""
+    """A folder that holds anything else is never replaced."""
     spec = ladder_spec(film, tmp_path)
     ladder(spec)
     before = contents(Path(spec.output))
@@ -298,7 +298,7 @@ def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path)
 
 
 def test_thumbnails_are_part_of_the_folder(film: Path, tmp_path: Path) -> None:
-    """They are taken from the smallest rendition, and a later ladder may replace them with the rest."""
+    """They are taken from the smallest rendition, and a later ladder may replace them together with the other files."""
     spec = ladder_spec(film, tmp_path, thumbnails_s="0.5")
     report = ladder(spec)
     index = json.loads((Path(spec.output) / "thumbnails" / "index.json").read_text())
@@ -322,7 +322,7 @@ def test_thumbnails_have_the_times_of_the_package(tmp_path: Path) -> None:
 
 
 def test_a_store_gets_the_manifests_last(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the store fails before, no player finds a ladder; the next attempt only uploads."""
+    """If the store fails before that, no player finds a ladder; the next attempt only uploads."""
     url = f"memory://{tmp_path.name}/ladder"
     spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
     store, path = open_store(f"{url}/{MASTER}")
@@ -357,7 +357,7 @@ def url(tmp_path: Path) -> str:
 def test_a_run_killed_while_publishing_to_a_store_goes_on(
     url: str, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run replaces what it had written, also its manifest."""
+    """The next run replaces the files that the killed run had written, including its manifest."""
     spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
     store, path = open_store(f"{url}/{MASTER}")
     put = store.put_file
@@ -377,7 +377,7 @@ def test_a_run_killed_while_publishing_to_a_store_goes_on(
 
 
 def test_a_store_keeps_what_no_ladder_has_written(url: str, film: Path, tmp_path: Path) -> None:
-    """Files of others are never replaced; an earlier ladder is, with --overwrite, and nothing of it stays."""
+    """Other files are never replaced; with --overwrite an earlier ladder is, and none of its files stays."""
     spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
     store, root = open_store(url)
     store.pipe_file(f"{root}/high.mp4", b"mine")
@@ -394,7 +394,7 @@ def test_a_store_keeps_what_no_ladder_has_written(url: str, film: Path, tmp_path
 
 
 def test_a_run_killed_after_publishing_goes_on(film: Path, tmp_path: Path) -> None:
-    """The folder that it left may be replaced, without --overwrite, by the same ladder."""
+    """The same ladder may replace the folder that it left, without --overwrite."""
     spec = ladder_spec(film, tmp_path)
     ladder(spec)
     whole = contents(Path(spec.output))
@@ -407,7 +407,7 @@ def test_a_run_killed_after_publishing_goes_on(film: Path, tmp_path: Path) -> No
 
 
 def test_files_of_others_in_a_tracks_folder_are_kept(film: Path, tmp_path: Path) -> None:
-    """A folder with anything that no ladder has written is not replaced, however deep that is."""
+    """A folder is not replaced if it holds, at any depth, a file that no ladder has written."""
     spec = ladder_spec(film, tmp_path, layout=Layout.FILES)
     ladder(spec)
     mine = Path(spec.output) / "high" / "mine.txt"
@@ -418,7 +418,7 @@ def test_files_of_others_in_a_tracks_folder_are_kept(film: Path, tmp_path: Path)
 
 
 def test_no_secret_is_published(film: Path, tmp_path: Path) -> None:
-    """The report is served to players: addresses are without their secrets."""
+    """The report is served to players, so its addresses have no secrets."""
     report = ladder(ladder_spec(film, tmp_path))
     shown = replace(report, source="https://store/film.mp4?X-Amz-Signature=hidden", output="s3://key:hidden@store/out")
     assert "hidden" not in json.dumps(shown.to_json()) + "".join(shown.lines())
@@ -446,7 +446,7 @@ def test_a_source_replaced_after_planning_is_noticed(film: Path, tmp_path: Path)
 
 
 def test_unfinished_renditions_of_a_ladder_are_listed(film: Path, tmp_path: Path) -> None:
-    """A ladder's work is that of its renditions, which clean-up never takes for useless."""
+    """The work of a ladder is the unfinished work of its renditions, so clean-up keeps it."""
     spec = ladder_spec(film, tmp_path)
     with pytest.raises(SegmentFailed):
         ladder(spec, pool=BadPool("low"))

@@ -166,7 +166,7 @@ class LeaseClient:
             return
         self._answered_s, self._defects = self._clock(), 0
         if grants.word is not None:
-            with suppress(OSError):  # the next grants have a word again
+            with suppress(OSError):  # the next grants repeat the word
                 tell_keeper(grants.word, within_s=0)
         if grants.number > self.grants.number:
             self._accept(grants)

@@ -43,7 +43,7 @@ class ClientReport:
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
     node: NodeId | None = None  # the node on which the client runs; None if it is not known
-    keeper: str = ""  # as ``Node.keeper``, which is certain even if a machine has several nodes; "" if there is none
+    keeper: str = ""  # ``Node.keeper`` of that node, even if its machine has several nodes; "" without a driver
     # Workers that completed work, so that earlier deaths in their stations no longer count as a crash loop.
     proven: tuple[WorkerId, ...] = ()
     acknowledged: int = 0  # the number of the newest grants that the client received
@@ -69,7 +69,7 @@ class Grants:
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
     # The client's workers whose node ends, each with the seconds left when the answer was sent.
     leaving: dict[WorkerId, float] = field(default_factory=dict, compare=False)
-    # What the driver of a queue that started the client may do, if Ray drains its node
+    # What the driver that started the client may do, if Ray drains its node; None if Ray does not
     word: Word | None = field(default=None, compare=False)
     unrecoverable: str = ""  # why there will never be a slot; "" while there may be one
     what_next: str = ""  # the remedy

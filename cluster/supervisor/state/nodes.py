@@ -176,14 +176,14 @@ class NodeBook:
 
     @property
     def driving(self) -> Driving:
-        """What a driver of a queue on this node may do. A surplus node's driver claims jobs, which keep the node."""
+        """What a driver of a queue on this node may do. On a surplus node it claims jobs, which keep the node."""
         if self.state is DeviceState.DRAINING:
             return Driving.RESTS
         return Driving.HOLDS if self.order is Order.CORDON else Driving.CLAIMS
 
     @property
     def may_drive(self) -> bool:
-        """Whether the node may have a driver; unknown before its first probe, and if that fails."""
+        """Whether the node may have a driver; true until a probe finds none."""
         return self.probed is None or bool(self.probed.keeper)
 
     def is_untold(self, now_s: float) -> bool:

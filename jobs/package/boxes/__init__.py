@@ -1,1 +1,1 @@
-"""The boxes of CMAF tracks: what is written into them, what they state, and the codec strings that follow."""
+"""Writes and reads the boxes of CMAF tracks, and derives codec strings from them."""

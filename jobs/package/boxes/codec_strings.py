@@ -1,4 +1,4 @@
-"""Codec strings (RFC 6381) from the sample entry that a file states.
+"""Derives codec strings (RFC 6381) from sample entries.
 
 Sources: ISO/IEC 14496-15, annex E, for H.264 and HEVC; the bindings of AV1 and VP9 to ISOBMFF; ISO/IEC 14496-1 and
 14496-3 for AAC; "Dolby Vision streams within the HTTP Live Streaming format" for supplemental strings.
@@ -21,15 +21,15 @@ _AAC: Final = 0x40
 _ES, _DECODER_CONFIG, _DECODER_SPECIFIC = 3, 4, 5
 _ESCAPED_TYPE: Final = 31
 _COMPATIBLE: Final = {1: "db1p", 2: "db2g", 4: "db4h"}
-"""The brands of Dolby Vision whose base layer other players show, by the compatibility ID of the base layer."""
+"""The brands of Dolby Vision with a base layer that other players show, by ``dv_bl_signal_compatibility_id``."""
 _UNSTATED: Final = (1, 1, 1, 0)
-"""Colour primaries, transfer and matrix of BT.709, and limited range, which AV1's string means if it names none."""
+"""BT.709 primaries, transfer and matrix, and limited range: AV1's codec string implies these if it names no colours."""
 
 
 def codec_string(sample_entry: bytes) -> str:
-    """Return the codec string of a sample entry, given with its head; such as ``avc1.640028`` or ``mp4a.40.2``.
+    """Return the codec string of a sample entry (the whole box), such as ``avc1.640028`` or ``mp4a.40.2``.
 
-    Raises Unsupported: the entry's codec or configuration is unknown.
+    Raises Unsupported: the codec is unknown, or its configuration cannot be read.
     """
     kind = sample_entry[4:8].decode("latin-1")
     describe = _STRINGS.get(kind)
@@ -46,7 +46,7 @@ def codec_string(sample_entry: bytes) -> str:
 
 
 def supplemental_codec(sample_entry: bytes) -> str:
-    """Return the string by which players recognize Dolby Vision in a track that others play too; "" if it has none."""
+    """Return the codec string of Dolby Vision for a track that players without it can show too; "" if there is none."""
     found = _children(sample_entry)
     stated = found.get(b"dvcC") or found.get(b"dvvC")
     if stated is None:
@@ -58,7 +58,7 @@ def supplemental_codec(sample_entry: bytes) -> str:
 
 
 def _children(sample_entry: bytes) -> Mapping[bytes, bytes]:
-    """Return the content of each box of a sample entry."""
+    """Return the contents of the boxes in a sample entry, by kind."""
     is_sound = sample_entry[4:8] in _SOUND
     begin = _HEAD_BYTES + (_AUDIO_FIELDS_BYTES if is_sound else _VIDEO_FIELDS_BYTES)
     found = boxes(reader_of(io.BytesIO(sample_entry)), begin, len(sample_entry))
@@ -88,14 +88,14 @@ def _av1(found: Mapping[bytes, bytes]) -> str:
     colour = _colour(found)
     if colour is None:
         return stated
-    # The last digit of the sampling counts only for 4:2:0, whose chroma may lie beside or on the luma.
+    # The last digit of the sampling is the position of the chroma samples, which only 4:2:0 states.
     primaries, transfer, matrix, is_full = colour
     place = sampling if sampling[:2] == "11" else f"{sampling[:2]}0"
     return f"{stated}.{int(is_grey)}.{place}.{primaries:02}.{transfer:02}.{matrix:02}.{is_full}"
 
 
 def _colour(found: Mapping[bytes, bytes]) -> tuple[int, int, int, int] | None:
-    """Return the colour description of ``colr``; None if it is absent, or the one that a codec string means anyway."""
+    """Return the colour description of ``colr``; None if it is absent, or if a codec string implies it."""
     stated = found.get(b"colr", b"")
     if stated[:4] != b"nclx":
         return None
@@ -122,7 +122,7 @@ def _mpeg4_sound(found: Mapping[bytes, bytes]) -> str:
 
 
 def _descriptor(data: bytes, tag: int) -> bytes:
-    """Return the content of the descriptor at the beginning of ``data`` (14496-1, 8.3.3); ``KeyError``: another tag."""
+    """Return the content of the first descriptor in ``data`` (14496-1, 8.3.3). Raises KeyError: it has another tag."""
     if data[0] != tag:
         raise KeyError(tag)
     size, place = 0, 1

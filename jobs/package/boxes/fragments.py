@@ -26,7 +26,7 @@ _ROLL: Final = b"roll"
 
 
 def box(kind: bytes, *contents: bytes) -> bytes:
-    """Return a box."""
+    """Return a box: its size, its kind and its contents."""
     size = _HEAD_BYTES + sum(map(len, contents))
     return struct.pack(">I4s", size, kind) + b"".join(contents)
 
@@ -42,13 +42,13 @@ def file_type(kind: bytes, *brands: bytes) -> bytes:
 
 
 SEGMENT_TYPE: Final = file_type(b"styp", b"msdh", b"iso6", b"cmfs")
-"""Begins each segment file: a DASH media segment (ISO/IEC 23009-1, 6.3.4.2) that is a CMAF segment."""
+"""The first box of each segment file: it states a DASH media segment (ISO/IEC 23009-1, 6.3.4.2) and a CMAF segment."""
 
 
 class SampleRun(NamedTuple):
-    """The samples of a fragment, in decoding order. Times are ticks. Of pictures, only the first is a keyframe.
+    """The samples of a fragment, in decoding order; times are in ticks. Only the first picture of video is a keyframe.
 
-    ``offsets`` are the presentation times minus the decoding times, and not negative.
+    ``decode`` is the first decoding time. ``offsets`` are presentation times minus decoding times, and never negative.
     """
 
     decode: int
@@ -59,10 +59,10 @@ class SampleRun(NamedTuple):
 
 
 def fragment_head(number: int, run: SampleRun, *, rolls: bool = False) -> bytes:
-    """Return a fragment's ``moof``, and the head of its ``mdat``, after which the samples follow.
+    """Return a fragment's ``moof``, and the head of its ``mdat``, which the bytes of the samples must follow.
 
-    ``number`` counts the track's fragments from 1. ``rolls``: the header describes how sound must be decoded before a
-    seek is exact, for all samples alike. Raises Unsupported: the samples need 4 GiB.
+    ``number`` counts the track's fragments from 1. ``rolls`` puts all samples into the header's roll group,
+    which states how much earlier a decoder of sound must start. Raises Unsupported: the samples need 4 GiB or more.
     """
     size_bytes = sum(run.sizes_bytes) + _HEAD_BYTES
     if size_bytes > _FIELD_MAX:
@@ -111,14 +111,14 @@ def _track_run(run: SampleRun, data_offset: int, *, states_durations: bool) -> b
 
 
 class Reference(NamedTuple):
-    """A segment as the segment index names it: its size, and its duration in ticks."""
+    """A segment's entry in the segment index: its size, and its duration in ticks."""
 
     size_bytes: int
     duration: int
 
 
 def index_size(segments: int) -> int:
-    """Return the size of a segment index in bytes. Raises Unsupported: more segments than it can name."""
+    """Return the size of a segment index in bytes. Raises Unsupported: it cannot name that many segments."""
     if segments > _MOST_REFERENCES:
         message = f"a segment index names at most {_MOST_REFERENCES} segments, not {segments}"
         raise Unsupported(message, "Use longer segments.")
@@ -126,10 +126,10 @@ def index_size(segments: int) -> int:
 
 
 def segment_index(timescale: int, start: int, segments: Sequence[Reference]) -> bytes:
-    """Return ``sidx`` (8.16.3): the segments follow it without a gap, and each begins with a keyframe.
+    """Return ``sidx`` (8.16.3) for segments that follow it without a gap and begin with keyframes.
 
-    ``start`` is when the first sample is presented, in ticks, without what an edit list hides. Raises Unsupported: a
-    segment has 2 GiB.
+    ``start`` is the time at which the track begins, in ticks, apart from sound that an edit list hides. Raises
+    Unsupported: a segment has 2 GiB or more.
     """
     if any(each.size_bytes > _LARGEST_REFERENCE for each in segments):
         raise Unsupported("a segment index names no segment of 2 GiB or more", "Use shorter segments.")

@@ -1,7 +1,8 @@
 """Writes a CMAF header (ISO/IEC 23000-19, 7.3.1) from a track of a proven mp4 file.
 
-What describes the track is copied unchanged: the sample entry with its codec configuration, colours and HDR values, the
-language, and how the picture is turned. What depends on the file is written anew.
+The description of the track is copied unchanged: the sample entry with its codec configuration, colours and HDR values,
+the language, and the picture's rotation. Track ID, durations and sample tables belong to the file, so they are written
+anew.
 """
 
 import struct
@@ -15,7 +16,7 @@ from ....errors import ProofFailed
 from .fragments import TRACK_ID, box, file_type, full_box
 
 BRANDS: Final = (b"iso6", b"cmfc")
-"""Fragments that count positions and times from themselves (14496-12, annex E), and CMAF (23000-19, annex A)."""
+"""``iso6``: fragments state times and relative positions (14496-12, annex E); ``cmfc``: CMAF (23000-19, annex A)."""
 _UNITY: Final = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 _LONG_FIELDS: Final = 1
 _KEPT_OF_MEDIA: Final = (b"hdlr", b"elng")
@@ -25,15 +26,15 @@ _ADVICE: Final = "Please report this error together with the file."
 
 @dataclass(frozen=True, slots=True)
 class ProvenHeader:
-    """The boxes of one track of a proven file, with their heads, that a CMAF header copies."""
+    """The boxes that a CMAF header copies from one track of a proven file, each with its head."""
 
-    track_header: bytes  #: tkhd, with the number and without the duration of the file
-    media_header: bytes  #: mdhd, without the duration of the file
+    track_header: bytes  #: tkhd, with the track ID of a CMAF track and the duration 0
+    media_header: bytes  #: mdhd, with the duration 0
     timescale: int
-    described: tuple[bytes, ...]  #: what identifies the track in ``mdia``
-    information: tuple[bytes, ...]  #: what identifies the track in ``minf``
+    described: tuple[bytes, ...]  #: hdlr and, if the file has it, elng
+    information: tuple[bytes, ...]  #: vmhd or smhd, and dinf
     descriptions: bytes  #: stsd
-    rolls: bytes  #: sgpd for sound whose decoders must start earlier; b"" if the file has none
+    rolls: bytes  #: sgpd that states how much earlier a decoder of sound must start; b"" without one
 
     @property
     def sample_entry(self) -> bytes:
@@ -51,7 +52,7 @@ class ProvenHeader:
 
 
 def proven_header(read: Read, track_id: int) -> ProvenHeader:
-    """Read what a CMAF header copies. Raises ProofFailed: the track has no or several sample descriptions."""
+    """Read the boxes of a track. Raises ProofFailed: one is missing, or there is not exactly one sample description."""
     track = next((each for each in tracks_of_movie(read) if track_number(read, each) == track_id), None)
     media = descendant(read, track, b"mdia")
     information = descendant(read, media, b"minf")
@@ -65,7 +66,7 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
     entries = int.from_bytes(read(descriptions.content + 4, 4))
     if entries != 1:
         message = f"track {track_id} has {entries} sample descriptions, and a CMAF track has one"
-        raise ProofFailed(message, "Encode the track anew, so that its coding stays the same.")
+        raise ProofFailed(message, "Encode the track again, so that it has one.")
     media_fields, timescale = _without_duration(_all(read, media_header), number=False)
     return ProvenHeader(
         track_header=_without_duration(_all(read, track_header), number=True)[0],
@@ -81,8 +82,8 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
 def cmaf_header(proven: ProvenHeader, *, end: int, edit: int) -> bytes:
     """Return ``ftyp`` and ``moov``.
 
-    ``end`` is when the track ends, in its ticks. An edit list presents the media from tick ``edit`` at time 0; the edit
-    has no duration, as in each file whose fragments follow its header (14496-12, 8.6.6.1).
+    ``end`` is the time at which the track ends, in its ticks. Unless ``edit`` is 0, an edit list presents tick ``edit``
+    of the media at time 0. The edit has the duration 0, so it also applies to fragments (14496-12, 8.6.6.1).
     """
     edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, edit, 1, 0))) if edit else b""
     empty = [full_box(kind, 0, 0, bytes(4)) for kind in (b"stts", b"stsc")]
@@ -129,9 +130,10 @@ def _kept(read: Read, parent: Section, kinds: tuple[bytes, ...]) -> Iterator[byt
 
 
 def _without_duration(header: bytes, *, number: bool) -> tuple[bytes, int]:
-    """Return a tkhd (with ``number``) or mdhd with the duration 0, and the field before it: track ID or timescale.
+    """Return a tkhd (with ``number``) or mdhd with the duration 0, and the track ID or timescale that it had.
 
-    The track ID becomes that of a CMAF track. Both boxes have it after two dates, whose widths the version states.
+    A tkhd also gets the track ID of a CMAF track. In both boxes two dates precede the field; the version states their
+    widths.
     """
     is_long = header[8] == _LONG_FIELDS
     place = 28 if is_long else 20

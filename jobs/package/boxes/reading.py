@@ -1,4 +1,4 @@
-"""Reads what the boxes of a written track state: header, segment index and fragments (ISO/IEC 14496-12)."""
+"""Reads the boxes of a written track: header, segment index and fragments (ISO/IEC 14496-12)."""
 
 import struct
 from typing import Final, NamedTuple
@@ -20,11 +20,11 @@ _NOT_SYNC: Final = 0x00010000
 _SAP: Final = 0x90000000
 _BASE_IS_MOOF: Final = 0x020000
 _SAMPLE_FIELDS: Final = {0x100: "I", 0x200: "I", 0x400: "I", 0x800: "I"}
-"""The flag of ``trun`` for each field of a sample, in their order, and the field's form."""
+"""The flags of ``trun`` for the fields of a sample, in the fields' order, and the ``struct`` format of each field."""
 
 
 class StatedHeader(NamedTuple):
-    """What ``ftyp`` and ``moov`` state. ``edit`` is the tick of the media that an edit list presents at time 0."""
+    """The values in ``ftyp`` and ``moov``. ``edit`` is the tick that an edit list puts at time 0; 0 without one."""
 
     brands: tuple[bytes, ...]
     size_bytes: int
@@ -35,7 +35,7 @@ class StatedHeader(NamedTuple):
 
 
 class StatedSegment(NamedTuple):
-    """A segment in a segment index: its size, its duration in ticks, and whether it begins with a keyframe."""
+    """A segment's entry in the index: its size, its duration in ticks, and whether it begins with a keyframe."""
 
     size_bytes: int
     duration: int
@@ -43,7 +43,7 @@ class StatedSegment(NamedTuple):
 
 
 class StatedIndex(NamedTuple):
-    """A segment index. ``first_offset`` is the number of bytes between it and the first segment."""
+    """A segment index; times are in ticks. ``first_offset`` is the number of bytes between it and the first segment."""
 
     size_bytes: int
     timescale: int
@@ -53,9 +53,9 @@ class StatedIndex(NamedTuple):
 
 
 class StatedFragment(NamedTuple):
-    """A fragment: its number, when its first sample is decoded, in ticks, its samples, and where the first one ends.
+    """A fragment. ``decode`` is the decoding time of its first sample, in ticks.
 
-    ``first_sample_end`` is a position in the track's bytes.
+    ``first_sample_end`` is the position in the track's bytes at which the first sample ends.
     """
 
     number: int
@@ -74,18 +74,18 @@ class StatedSample(NamedTuple):
 
     @property
     def is_key(self) -> bool:
-        """Whether decoding can start here."""
+        """Whether decoding can start at this sample."""
         return not self.flags & _NOT_SYNC
 
 
 def brands(read: Read, part: Section) -> tuple[bytes, ...]:
-    """Return the compatible brands of ``ftyp`` or ``styp``, after the major brand."""
+    """Return the major brand of ``ftyp`` or ``styp``, then its compatible brands."""
     content = read(part.content, part.end - part.content)
     return content[:4], *(content[at : at + 4] for at in range(8, len(content), 4))
 
 
 def stated_header(read: Read) -> StatedHeader:
-    """Read the header at the beginning of a track's bytes. Raises ProofFailed: it is no CMAF header."""
+    """Read the header at the beginning of a track's bytes. Raises ProofFailed: it is not a CMAF header."""
     parts = boxes(read, 0, None)
     kind, movie = next(parts, None), next(parts, None)
     track = next(tracks_of_movie(read), None)
@@ -112,12 +112,12 @@ def _edit(edits: bytes) -> int:
         raise ProofFailed(f"the edit list has {count} edits of version {version}", _ADVICE)
     duration, place, rate = struct.unpack_from(">IiI", edits, 8)
     if duration or rate != 1 << 16 or place <= 0:
-        raise ProofFailed(f"the edit does not only move times: {duration}, {place}, {rate}", _ADVICE)
+        raise ProofFailed(f"the edit does more than move times: {duration}, {place}, {rate}", _ADVICE)
     return int(place)
 
 
 def stated_index(read: Read, begin: int) -> StatedIndex:
-    """Read the segment index at a position. Raises ProofFailed: there is none of version 1."""
+    """Read the segment index at ``begin``. Raises ProofFailed: there is none of version 1, or its count is wrong."""
     part = next(boxes(read, begin, None), None)
     content = b"" if part is None or part.kind != b"sidx" else read(part.content, part.end - part.content)
     if part is None or content[:1] != b"\1":
@@ -131,9 +131,9 @@ def stated_index(read: Read, begin: int) -> StatedIndex:
 
 
 def stated_fragments(read: Read, begin: int, end: int) -> tuple[tuple[bytes, ...], list[StatedFragment]]:
-    """Return the brands of the ``styp`` at ``begin``, () without one, and the fragments up to ``end``.
+    """Return the brands of the ``styp`` at ``begin``, or () without one, and the fragments up to ``end``.
 
-    Raises ProofFailed: there are other bytes, or a fragment's boxes contradict each other.
+    Raises ProofFailed: there are other boxes or bytes, or a fragment's boxes are incomplete or contradictory.
     """
     found = list(boxes(read, begin, end))
     has_type = bool(found) and found[0].kind == b"styp"
@@ -168,7 +168,7 @@ def _fragment(read: Read, movie: Section, data: Section) -> StatedFragment:
 
 
 def _defaults(header: bytes) -> StatedSample:
-    """Return the defaults of ``tfhd``; 0 for a field without default."""
+    """Return a sample with the defaults of ``tfhd``; 0 stands for a missing default."""
     flags, at, found = int.from_bytes(header[1:4]), 8, dict[int, int]()
     if not flags & _BASE_IS_MOOF:
         raise ProofFailed("a fragment does not count positions from its own beginning", _ADVICE)
@@ -180,7 +180,7 @@ def _defaults(header: bytes) -> StatedSample:
 
 
 def _samples(run: bytes, defaults: StatedSample) -> tuple[int, tuple[StatedSample, ...]]:
-    """Return where the samples begin, from the beginning of ``moof``, and the samples of ``trun``."""
+    """Return the position of the samples, relative to the ``moof``, and the samples of ``trun``."""
     flags, count, at, offset, first_flags = int.from_bytes(run[1:4]), int.from_bytes(run[4:8]), 8, 0, None
     if flags & 0x1:
         offset, at = int.from_bytes(run[at : at + 4], signed=True), at + 4

@@ -1,4 +1,4 @@
-"""The groups of sound and subtitles among which a viewer chooses, by the rules of HLS."""
+"""The groups of sound and of subtitles from which a viewer chooses, by the rules of HLS."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,7 +9,8 @@ from itertools import chain, count
 from ..names import one_line
 from ..values import Package, PackagedTrack, PlayedKind
 
-#: What a viewer takes for the same choice in other encodings: language, title, forced or not, and the how-manyth.
+#: A viewer's choice, for which there may be several encodings: its language, its title, whether it is forced, and its
+#: number among choices that are otherwise equal.
 _Choice = tuple[str | None, str, bool, int]
 
 
@@ -18,13 +19,13 @@ class Alternative:
     """One track of a group, as a viewer sees it."""
 
     track: PackagedTrack
-    name: str  #: Unique in the group; the same in each group
+    name: str  #: Unique in the group, and the same for the same choice in each group
     is_default: bool
     is_automatic: bool  #: Whether a player may choose it by the viewer's language
 
 
 class AlternativeType(StrEnum):
-    """What alternatives are, in the words of HLS."""
+    """The type of the tracks in a group, as HLS names it."""
 
     SOUND = "AUDIO"
     SUBTITLES = "SUBTITLES"
@@ -32,7 +33,7 @@ class AlternativeType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternatives:
-    """A group of HLS: what a player may choose from beside one variant."""
+    """A group of HLS: the tracks from which a player chooses one to play with a variant."""
 
     type: AlternativeType
     name: str
@@ -47,15 +48,15 @@ class Alternatives:
 def sound_groups(package: Package) -> tuple[Alternatives, ...]:
     """Return one group for each codec and number of channels. AAC comes first, as every player knows it.
 
-    HLS wants the same choices in each group. A group that lacks one has the track of an earlier group, never of a later
-    one: what plays everywhere needs no other codec.
+    HLS wants the same choices in each group. A group without a track for a choice takes it from an earlier group, never
+    from a later one: so the AAC group, which plays everywhere, needs no other codec.
     """
     tracks = sorted(package.of(PlayedKind.AUDIO), key=lambda track: not track.codec.startswith("mp4a."))
     return _groups(AlternativeType.SOUND, tracks, lambda track: f"{track.codec}-{track.channels}")
 
 
 def text_groups(package: Package) -> tuple[Alternatives, ...]:
-    """Return the group of all subtitles, if there are any."""
+    """Return one group with all subtitles, or () if there are none."""
     return _groups(AlternativeType.SUBTITLES, package.of(PlayedKind.TEXT), lambda _: "text")
 
 

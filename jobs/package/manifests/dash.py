@@ -20,18 +20,19 @@ _ALIGNED = {
     Layout.FILES: {"segmentAlignment": "true", "startWithSAP": "1"},
 }
 _ROLES = "urn:mpeg:dash:role:2011"
-#: Code points of ISO/IEC 23091-2. SDR needs none.
+#: The transfer characteristics of HDR, as code points of ISO/IEC 23091-2. SDR needs none.
 _TRANSFERS = {"PQ": "16", "HLG": "18"}
-#: Code points of ISO/IEC 23091-3 for the usual layout of so many channels.
+#: Code points of ISO/IEC 23091-3 for the usual layout of each number of channels.
 _CHANNEL_CONFIGURATIONS = {1: "1", 2: "2", 3: "3", 4: "4", 5: "5", 6: "6", 7: "11", 8: "12"}
 
 _Set = tuple[ET.Element, Sequence[PackagedTrack]]  # an adaptation set and its tracks
 
 
 def manifest(package: Package) -> str:
-    """Return the manifest. Times begin at 0 or after, a tick is a whole part of a second, and each track has segments.
+    """Return the manifest. The package must have no negative times, time bases of 1/n s, and segments in each track.
 
-    Video tracks of one codec and range are one set, in which players switch; each track of sound and text is its own.
+    Video tracks of one codec and dynamic range are one adaptation set, in which players switch. Each track of sound or
+    text is a set of its own.
     """
     root = ET.Element(
         "MPD",
@@ -61,13 +62,13 @@ def manifest(package: Package) -> str:
 
 
 def _end_s(package: Package) -> Fraction:
-    """Return when the last picture or sample ends."""
+    """Return the time at which the last picture or sound ends."""
     tracks = (*package.of(PlayedKind.VIDEO), *package.of(PlayedKind.AUDIO))
     return max(track.segments[0].start_ticks * track.time_base + track.duration_s for track in tracks)
 
 
 def _buffer_s(package: Package) -> Fraction:
-    """Return how long a player must load ahead, so that playback at each track's stated bitrate never waits."""
+    """Return the time that a player must load ahead so that playback never waits if it loads at the stated bitrates."""
     return max(
         _ahead_s(track, package.peak_bps(track))
         for track in (*package.of(PlayedKind.VIDEO), *package.of(PlayedKind.AUDIO))
@@ -75,7 +76,7 @@ def _buffer_s(package: Package) -> Fraction:
 
 
 def _ahead_s(track: PackagedTrack, bandwidth_bps: int) -> Fraction:
-    """Return the longest time in which segments load, beyond the time in which those before the last are played."""
+    """Return the longest delay: the time to load a run of segments, less the time to play all but the last."""
     most = behind = played = 0  # in bits times microseconds
     for segment, duration_us in zip(track.segments, track.durations_us, strict=True):
         behind = max(0, behind - played) + segment.size_bytes * 8 * MICROSECONDS
@@ -88,7 +89,8 @@ def _video_sets(package: Package) -> list[_Set]:
     for track in package.of(PlayedKind.VIDEO):
         alike.setdefault((track.codec.split(".")[0], track.video_range), []).append(track)
     ranges = {video_range for _, video_range in alike}
-    # A player that cannot show a range must pass over an essential property, so there must be something else for it.
+    # A player must skip a set with an essential property that it does not know. So it is essential only if an SDR set
+    # remains.
     kind = "SupplementalProperty" if ranges <= _TRANSFERS.keys() else "EssentialProperty"
     return [(_video_set(tracks, kind), tracks) for tracks in alike.values()]
 
@@ -114,7 +116,7 @@ def _video_set(tracks: Sequence[PackagedTrack], range_property: str) -> ET.Eleme
 
 
 def _chosen_set(track: PackagedTrack, *, is_default: bool) -> ET.Element:
-    """Return the set of one track of sound or text, among which a viewer chooses."""
+    """Return the adaptation set of one track of sound or text."""
     is_sound = track.given.kind is PlayedKind.AUDIO
     attributes = {"contentType": track.given.kind.value, "mimeType": "audio/mp4" if is_sound else "text/vtt"}
     if track.given.language:
@@ -157,7 +159,7 @@ def _representation(package: Package, track: PackagedTrack) -> ET.Element:
 
 
 def _index(track: PackagedTrack) -> ET.Element:
-    """Return where the header and the segment index are in the track's file."""
+    """Return the byte ranges of the header and of the segment index in the track's file."""
     header_bytes, end_bytes = track.header_bytes, track.header_bytes + track.index_bytes
     attributes = {"timescale": str(track.time_base.denominator), "indexRange": f"{header_bytes}-{end_bytes - 1}"}
     element = ET.Element("SegmentBase", attributes)
@@ -166,7 +168,7 @@ def _index(track: PackagedTrack) -> ET.Element:
 
 
 def _timeline(track: PackagedTrack) -> ET.Element:
-    """Return the files of the header and the segments, with the segments' times."""
+    """Return the names of the header's and the segments' files, and the times of the segments."""
     attributes = {
         "timescale": str(track.time_base.denominator),
         "initialization": reference(header_file(track.given)),

@@ -16,15 +16,15 @@ from ..names import (
 from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
 from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 
-#: EXT-X-MAP beside whole segments needs version 6, which players have known since 2013.
+#: EXT-X-MAP in a playlist of whole segments needs version 6, which players have known since 2013.
 _BEGIN = ("#EXTM3U", "#EXT-X-VERSION:6")
 
 
 def master_playlist(package: Package) -> str:
     """Return the playlist of all tracks. The package has at least one video track.
 
-    Variants come in the order of their sound groups, and for each group by rising bandwidth. So a player that begins
-    with the first variant, before it has measured anything, starts soonest.
+    Variants are sorted by sound group, then by rising bandwidth. So a player that begins with the first variant, before
+    it has measured its bandwidth, starts soonest.
     """
     sounds, texts = sound_groups(package), text_groups(package)
     videos = sorted(package.of(PlayedKind.VIDEO), key=package.peak_bps)
@@ -40,14 +40,14 @@ def master_playlist(package: Package) -> str:
 def media_playlist(package: Package, track: PackagedTrack) -> str:
     """Return the playlist of one track.
 
-    All video and sound of a package states the same target duration, so that players may switch between them.
+    The playlists of all video and sound state the same target duration, so that players may switch between them.
     """
     lines = [*_begin(package, track), "#EXT-X-INDEPENDENT-SEGMENTS"]
     return _text([*lines, *_segments(package.layout, track), "#EXT-X-ENDLIST"])
 
 
 def keyframe_playlist(package: Package, track: PackagedTrack) -> str:
-    """Return the playlist of a video track's keyframes, one of each segment, for fast seeking."""
+    """Return the playlist of a video track's keyframes for fast seeking: the first keyframe of each segment."""
     lines = [*_begin(package, track), "#EXT-X-I-FRAMES-ONLY"]
     return _text([*lines, *_segments(package.layout, _keyframes_of(track), are_parts=True), "#EXT-X-ENDLIST"])
 
@@ -87,7 +87,7 @@ def _alternative(group: Alternatives, alternative: Alternative) -> str:
 
 
 def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives, ...]) -> str:
-    """Return a variant's tag. Its bitrates are those with the largest choice of each group."""
+    """Return a variant's tag. Its bitrates count the largest bitrate in each group."""
     tracks = [(video,), *(group.tracks for group in groups)]
     sound = (track.codec for group in groups if group.type is AlternativeType.SOUND for track in group.tracks)
     attributes = _rates(
@@ -127,7 +127,7 @@ def _tag(name: str, attributes: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a quoted string; HLS has no way to write a quote in it."""
+    """Return a quoted string. HLS allows no quotes in it, so they become apostrophes."""
     return '"' + one_line(text).replace('"', "'") + '"'
 
 

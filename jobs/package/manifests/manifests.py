@@ -7,7 +7,7 @@ from .hls import keyframe_playlist, master_playlist, media_playlist
 
 
 def manifests(package: Package) -> dict[str, str]:
-    """Return the manifests by the names of their files, each after those that it refers to."""
+    """Return the manifests by file name, each after the manifests that it refers to."""
     playlists = {playlist_file(track.given): media_playlist(package, track) for track in package.tracks}
     keyframes = {keyframes_file(each.given): keyframe_playlist(package, each) for each in package.of(PlayedKind.VIDEO)}
     return playlists | keyframes | {MASTER: master_playlist(package), MANIFEST: manifest(package)}

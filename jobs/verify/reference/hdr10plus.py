@@ -1,6 +1,6 @@
-"""Reads the HDR10+ messages of a track's packets, apart from the code that writes them.
+"""Reads the HDR10+ messages of a track's packets, independently of the code that writes them.
 
-FFmpeg does not return the bytes of these messages.
+FFmpeg decodes these messages, but does not return their bytes.
 Sources: ITU-T H.264 and H.265 7.3.2.3 and annex B; AV1 specification 5.3 and 5.8; SMPTE ST 2094-40.
 """
 
@@ -16,14 +16,14 @@ _ESCAPED: Final = re.compile(rb"(?<=\x00\x00)\x03")
 _CODECS: Final = ("h264", "hevc", "av1")
 _H264_SEI, _HEVC_SEI = 6, 39
 _HEVC_SLICES, _HEVC_SEQUENCE = range(32), range(16, 21)
-"""The kinds of units that are slices, and of those that begin a sequence (BLA, IDR)."""
+"""The kinds of units that are slices, and of slices that begin a sequence (BLA, IDR)."""
 _METADATA: Final = 5
 _HAS_SIZE, _HAS_EXTENSION = 2, 4
 _STOP: Final = b"\x80"
 
 
 class MessageReader:
-    """Reads the messages of a track; ``codec`` is FFmpeg's canonical name."""
+    """Reads the messages of one track; ``codec`` is FFmpeg's canonical name of its codec."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
@@ -31,10 +31,10 @@ class MessageReader:
         self._held = b""
 
     def read(self, packet: bytes) -> bytes | None:
-        """Return the messages that hold for a packet, one after the other; None if the codec has none in its packets.
+        """Return the messages that hold for the next packet in decoding order, joined; None for an unsupported codec.
 
-        In HEVC, messages hold until others come, or a sequence begins. Packets come in decoding order. Messages that
-        FFmpeg cannot read are left out.
+        In HEVC, messages hold until the next messages or the next sequence. Messages that FFmpeg cannot read are left
+        out.
         """
         if self._codec not in _CODECS:
             return None
@@ -66,7 +66,7 @@ class MessageReader:
 
 
 def _of_sei(messages: bytes) -> Iterator[bytes]:
-    """Yield the payloads of registered messages."""
+    """Yield the payloads of an SEI unit's registered messages."""
     while messages.strip(b"\x00") not in (b"", _STOP):
         kind, messages = _number(messages)
         size, messages = _number(messages)

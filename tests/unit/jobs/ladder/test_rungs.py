@@ -37,7 +37,7 @@ def test_each_preset_is_a_ladder(preset: str) -> None:
 
 
 def test_options_of_the_ladder_replace_those_of_the_file(tmp_path: Path) -> None:
-    """An option that was given applies to all renditions; one that was not leaves the file's value."""
+    """A given option applies to all renditions; without it the file's value applies."""
     file = write(tmp_path, 'codec = "hevc"\naudio = "opus"\n[[rendition]]\nname = "a"\nquality = 30\n')
     ladder = LadderSpec(source="film.mkv", output="ladder", preset=file, keyframe_interval_s="4", audio="aac")
     (rung,) = read_rungs(file)
@@ -79,7 +79,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
 
 
 def test_a_file_names_the_files_that_it_needs(tmp_path: Path) -> None:
-    """A confined command must be able to read them."""
+    """They are the file itself and the overlay: a confined command must be able to read them."""
     path = write(tmp_path, 'overlay = "logo.png"\n[[rendition]]\nname = "a"\n')
     assert files_of(path) == (path, "logo.png")
     assert files_of(path, Path(path).read_text()) == ("logo.png",)
@@ -88,7 +88,7 @@ def test_a_file_names_the_files_that_it_needs(tmp_path: Path) -> None:
 
 def test_an_unknown_preset_is_refused() -> None:
     """The presets are listed."""
-    with pytest.raises(UsageError, match="there is no ladder nothing") as found:
+    with pytest.raises(UsageError, match="there is no preset nothing") as found:
         read_rungs("nothing")
     assert all(name in found.value.next_step for name in preset_names())
 
@@ -136,13 +136,13 @@ def test_segments_begin_at_keyframes_of_all_renditions(
     ],
 )
 def test_a_height_means_a_picture_of_16_9(lines: int, source: tuple[int, int], size: tuple[None, int] | None) -> None:
-    """Wider pictures get the width of that picture, and upright ones are turned."""
+    """Wider pictures get its width; for upright pictures, height and width change places."""
     assert fitted((None, lines), source) == size
 
 
 @given(lines=st.integers(64, 8192), source=st.tuples(SIDES, SIDES))
 def test_a_fitted_picture_lies_in_its_box(lines: int, source: tuple[int, int]) -> None:
-    """Neither side is larger than the box of 16:9, but for two rows of the shorter side."""
+    """Neither side is larger than that side of the 16:9 box, apart from rounding to even sizes."""
     size = fitted((None, lines), source)
     width, height = source if size is None else (Fraction(size[1] * source[0], source[1]), size[1])
     short, long = sorted((width, Fraction(height)))

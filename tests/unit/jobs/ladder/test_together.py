@@ -1,4 +1,4 @@
-"""Renditions that share their decoding: what runs as one, what runs alone, and what each rendition gets."""
+"""Renditions that share their decoding: which work runs as one, which runs alone, and each rendition's result."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ JOBS = ("high", "middle", "low")
 
 
 class SeenPool(LocalPool):
-    """A pool that records the work that it runs, and the demands."""
+    """A pool that records the work that it runs and its jobs' demands."""
 
     def __init__(self) -> None:
         super().__init__(4)
@@ -112,7 +112,7 @@ def same(one: EncodedSegment, other: EncodedSegment) -> bool:
 
 
 async def test_the_same_stretch_runs_as_one(plans: dict[str, Plan]) -> None:
-    """All renditions of a segment are one work of the ladder's job; each gets the result that it would get alone."""
+    """All renditions of a segment are one work of the ladder; each gets the result that it would get alone."""
     async with scene(plans) as found:
         runs = [found.once.submit(found.work(job)) for job in JOBS]
         results = [await run for run in runs]
@@ -125,7 +125,7 @@ async def test_the_same_stretch_runs_as_one(plans: dict[str, Plan]) -> None:
 
 
 async def test_different_stretches_run_apart(plans: dict[str, Plan]) -> None:
-    """Segments wait for the same segment of the others, not for another one."""
+    """A segment waits only for the same segment of the other renditions."""
     async with scene(plans) as found:
         runs = [found.once.submit(found.work(job, segment)) for segment in (0, 1) for job in JOBS]
         assert [(await run).segment for run in runs] == [0, 0, 0, 1, 1, 1]
@@ -133,7 +133,7 @@ async def test_different_stretches_run_apart(plans: dict[str, Plan]) -> None:
 
 
 async def test_work_that_no_other_rendition_wants_runs_after_a_while(plans: dict[str, Plan]) -> None:
-    """A rendition that goes on from its journal does not wait for segments that the others have."""
+    """A rendition that continues from its journal does not wait for segments that the others have already."""
     async with scene(plans) as found:
         early, late = (found.once.submit(found.work(job)) for job in JOBS[:2])
         await all_quiet()
@@ -148,7 +148,7 @@ async def test_work_that_no_other_rendition_wants_runs_after_a_while(plans: dict
 
 @pytest.mark.parametrize("how", ["leaves", "has no demand"])
 async def test_a_rendition_that_has_ended_is_not_awaited(how: str, plans: dict[str, Plan]) -> None:
-    """The others begin at once, also if they waited for it."""
+    """The other renditions begin at once, even if they were waiting for it."""
     async with scene(plans) as found:
         found.once.set_demand(JOBS[2], demand_of(plans[JOBS[2]], JOBS[2]))
         runs = [found.once.submit(found.work(job)) for job in JOBS[:2]]
@@ -207,7 +207,7 @@ async def test_work_is_cancelled_once_no_rendition_wants_it(plans: dict[str, Pla
 
 
 async def test_stations_to_avoid_do_not_keep_renditions_apart(plans: dict[str, Plan]) -> None:
-    """Together they avoid what any of them avoids, and work that must run alone stays apart."""
+    """Common work avoids every station that one of its renditions avoids; work that must run alone stays apart."""
     async with scene(plans) as found:
         works = [replace(found.work(job), constraints=Constraints(avoid=frozenset({f"slow-{job}"}))) for job in JOBS]
         for run in [found.once.submit(work) for work in works]:
@@ -222,7 +222,7 @@ async def test_stations_to_avoid_do_not_keep_renditions_apart(plans: dict[str, P
 
 
 async def test_other_work_passes(plans: dict[str, Plan]) -> None:
-    """Sound and work of other jobs go to the pool as they are."""
+    """Sound and other jobs' work go to the pool unchanged."""
     async with scene(plans) as found:
         assert await found.once.submit(Count(job=JOBS[0], label="sound", frames=3)) == 3
         assert (await found.once.submit(replace(found.work(JOBS[0]), job="other"))).frames_out == 25
@@ -248,7 +248,7 @@ async def test_the_ladder_has_one_demand(plans: dict[str, Plan]) -> None:
 
 
 def test_the_rendition_with_the_most_work_gives_the_segments(plans: dict[str, Plan]) -> None:
-    """A rendition that went on from its journal has fewer of them."""
+    """A rendition that continues from its journal has fewer segments left."""
     demands = [demand_of(plan, job) for job, plan in plans.items()]
     whole = demand_of_all("ladder", [replace(demands[0], segments=(25,)), *demands[1:]])
     assert whole is not None

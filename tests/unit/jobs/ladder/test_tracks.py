@@ -13,7 +13,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 
 def with_sound(picture: Path, path: Path, sounds: dict[str, str]) -> Path:
-    """Add silent sound tracks, as title and language, to a clip."""
+    """Add silent sound tracks to a clip; ``sounds`` has the title and the language of each."""
     with av.open(str(picture)) as source, av.open(str(path), "w") as sink:
         video = sink.add_stream_from_template(source.streams.video[0])
         tracks = []
@@ -53,6 +53,6 @@ def test_pictures_of_all_and_sound_of_the_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("code", "tag"), [("ger", "de"), ("deu", "de"), ("eng", "en"), ("gsw", "gsw"), ("und", "und")])
 def test_a_language_tag_has_the_shortest_code(code: str, tag: str) -> None:
-    """Both kinds of codes of ISO 639-2 become the code of two letters, if the language has one."""
+    """Codes from both sets of ISO 639-2 become the two-letter code, if the language has one."""
     assert bcp_47(code) == tag
     assert iso_639_2(tag) in {code, "ger"}

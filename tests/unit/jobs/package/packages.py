@@ -1,4 +1,4 @@
-"""Packages to write manifests of: one as a ladder makes it, and any that Hypothesis finds."""
+"""Packages for tests of manifests: one as a ladder makes it, and random ones from Hypothesis."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -38,7 +38,7 @@ def laid_out(
 
 
 def video_track(name: str, *, sizes_bytes: list[int], frames: list[int], **values: object) -> PackagedTrack:
-    """Return a video track of 24000/1001 pictures a second, whose segments have so many of them."""
+    """Return a video track of 24000/1001 pictures a second; ``frames`` are the numbers of pictures in its segments."""
     track = PackagedTrack(
         given=given_track(name),
         codec="avc1.640028",
@@ -95,13 +95,13 @@ def a_ladder(layout: Layout = Layout.RANGES) -> Package:
     )
 
 
-#: What a file's tags may hold: quotes, line feeds, markup and characters that XML has no way to write.
+#: Characters that a file's tags may hold: quotes, line feeds, markup and characters that XML has no way to write.
 _TITLES = st.text(st.sampled_from('ab "\n\r\t<&\x0b\x00\u2028\ufeff\ud800é'), max_size=6)
 
 
 @st.composite
 def packages(draw: st.DrawFn) -> Package:
-    """Any package: each number of tracks and segments, any title, any layout."""
+    """Draw a package with any number of tracks and segments, any titles and any layout."""
     layout = draw(st.sampled_from(Layout))
     frames = draw(st.lists(st.integers(1, 400), min_size=1, max_size=8))
     rate = draw(st.sampled_from([Fraction(24000, 1001), Fraction(25), Fraction(60000, 1001), Fraction(3, 7)]))

@@ -1,4 +1,4 @@
-"""Reads HLS playlists back, as strictly as the specification is written, with no code of what writes them."""
+"""Reads HLS playlists strictly by the specification, without any code that writes them."""
 
 import re
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def attributes(text: str) -> dict[str, str]:
 
 
 def unquoted(value: str) -> str:
-    """Return what a quoted string says."""
+    """Return the content of a quoted string."""
     assert value[0] == value[-1] == '"'
     return value[1:-1]
 

@@ -46,7 +46,7 @@ NCLX_PQ, NCLX_709 = "6e636c78 0009 0010 0009 00", "6e636c78 0001 0001 0001 00"
     ],
 )
 def test_known_strings(entry: bytes, string: str) -> None:
-    """The strings that other packagers write for the same configuration."""
+    """They equal the strings that other packagers write for the same configuration."""
     assert codec_string(entry) == string
 
 
@@ -76,5 +76,5 @@ def test_unknown_configurations_are_refused(entry: bytes) -> None:
     ],
 )
 def test_dolby_vision_is_supplemental(entry: bytes, string: str) -> None:
-    """Only a base layer that others can show has a supplemental string."""
+    """Only a track whose base layer players without Dolby Vision can show has a supplemental string."""
     assert supplemental_codec(entry) == string

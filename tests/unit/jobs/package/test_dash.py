@@ -113,7 +113,7 @@ def test_times_and_ranges_are_those_of_the_tracks(package: Package) -> None:
 
 @given(packages())
 def test_a_player_at_the_stated_bandwidth_never_waits(package: Package) -> None:
-    """From any segment on, what loads at the bandwidth in the buffer's time and while playing is there in time."""
+    """A player that loads for the buffer's time at the stated bandwidth gets every later segment in time."""
     root = _root(package)
     buffer_s = _seconds(root.attrib["minBufferTime"])
     for _, one, track in _with_tracks(package):
@@ -133,7 +133,7 @@ def test_a_player_at_the_stated_bandwidth_never_waits(package: Package) -> None:
 
 @given(packages())
 def test_sets_hold_what_a_player_switches_between(package: Package) -> None:
-    """Video of one codec and range is one set; each sound and each text is its own, with language, title and role."""
+    """Video of one codec and range is one set; each track of sound or text is a set with language, title and role."""
     keys: dict[str, set[tuple[str, str]]] = {}
     has_sdr = any(track.video_range == "SDR" for track in package.of(PlayedKind.VIDEO))
     for adaptation, one, track in _with_tracks(package):
@@ -159,7 +159,7 @@ def test_sets_hold_what_a_player_switches_between(package: Package) -> None:
 
 @pytest.mark.parametrize(("channels", "configuration"), [(1, ["1"]), (2, ["2"]), (6, ["6"]), (8, ["12"]), (16, [])])
 def test_channels_and_roles(channels: int, configuration: list[str]) -> None:
-    """Layouts of sound are stated as code points; the default sound is the main one, forced text is said to be so."""
+    """Channel layouts are code points; the default sound has the role main, forced text the role forced-subtitle."""
     package = Package(
         tracks=(
             video_track("v", sizes_bytes=[9], frames=[48]),

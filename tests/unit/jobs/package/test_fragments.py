@@ -1,4 +1,4 @@
-"""Limits of the boxes that fragments and segments need."""
+"""Limits of the boxes of fragments and segments."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from codecfleet.jobs.package.boxes.fragments import Reference, SampleRun, fragme
 
 
 def test_an_index_has_the_size_that_was_reserved() -> None:
-    """The place is known before the segments are."""
+    """The writer leaves room for the index before it knows the segments."""
     segments = [Reference(9, 8)] * 3
     assert len(segment_index(1, 0, segments)) == index_size(3)
 

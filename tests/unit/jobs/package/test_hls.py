@@ -17,7 +17,7 @@ _MICROSECOND = Fraction(1, 1_000_000)
 
 
 def _peak_bps(playlist: ReadPlaylist, sizes_bytes: list[int]) -> Fraction:
-    """Return the peak segment bitrate by its definition, from what the playlist states."""
+    """Return the peak segment bitrate by its definition, from the playlist's durations."""
     target_s = int(playlist.tags["EXT-X-TARGETDURATION"])
     rates = []
     for first in range(len(sizes_bytes)):
@@ -82,7 +82,7 @@ def test_segments_of_one_file_and_of_many() -> None:
 
 
 def test_a_very_short_segment_does_not_state_the_peak() -> None:
-    """One keyframe at the end of a film is not the bitrate that a player must reckon with."""
+    """A segment of one keyframe at the end of a film does not decide the peak bitrate."""
     frames, sizes = [48, 48, 1], [500_000, 500_000, 100_000]
     package = Package(
         tracks=(video_track("v", sizes_bytes=sizes, frames=frames),), layout=Layout.RANGES, segment_s=Fraction(2)
@@ -95,7 +95,7 @@ def test_a_very_short_segment_does_not_state_the_peak() -> None:
 
 @given(packages())
 def test_durations_do_not_drift(package: Package) -> None:
-    """Each segment begins where the track has it, to the microsecond, and the target duration is the longest one."""
+    """Each segment begins at its time, to the microsecond; the target duration is that of the longest one."""
     targets = set()
     for track in package.tracks:
         playlist = read_playlist(media_playlist(package, track))
@@ -143,7 +143,7 @@ def test_byte_ranges_adjoin(package: Package) -> None:
 
 @given(packages())
 def test_bandwidth_is_the_peak_by_its_definition(package: Package) -> None:
-    """A variant states the sum of the largest peaks of its renditions, and so of the averages."""
+    """A variant states the sum of the largest peak of its video and of each group, and the same of the averages."""
     master = read_master(master_playlist(package))
     files = manifests(package)
 
@@ -199,7 +199,7 @@ def test_variants_rise_and_state_their_codecs(package: Package) -> None:
 
 @given(packages())
 def test_groups_are_as_hls_wants_them(package: Package) -> None:
-    """Names are unique, at most one rendition is the default, and a language is chosen automatically once."""
+    """Names are unique, at most one track is the default, and a language is chosen automatically once."""
     master = read_master(master_playlist(package))
     by_group: dict[tuple[str, str], list[dict[str, str]]] = {}
     for each in master.media:
@@ -213,7 +213,7 @@ def test_groups_are_as_hls_wants_them(package: Package) -> None:
         chosen = [(each.get("LANGUAGE"), each.get("FORCED")) for each in members if each["AUTOSELECT"] == "YES"]
         assert len(set(chosen)) == len(chosen)
         assert ("FORCED" in members[0]) == (kind == "SUBTITLES")
-    # What is the same choice in two groups has the same attributes there.
+    # The same choice has the same attributes in each group.
     of_name: dict[tuple[str, str], set[tuple[str | None, ...]]] = {}
     for each in master.media:
         shown = tuple(each.get(name) for name in ("LANGUAGE", "DEFAULT", "AUTOSELECT", "FORCED"))

@@ -63,7 +63,7 @@ def test_sound_is_cut_at_the_first_frame_at_or_after_each_boundary() -> None:
 
 @pytest.mark.parametrize(("first", "hidden"), [(-1024, 1024), (0, 0), (30, 0)])
 def test_what_is_before_time_0_is_hidden(first: int, hidden: int) -> None:
-    """Priming counts, a late begin does not."""
+    """Priming is hidden; sound that begins late has nothing to hide."""
     assert samples([first, first + 1024]).hidden == hidden
 
 
