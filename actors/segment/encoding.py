@@ -252,7 +252,6 @@ class _Rendition(Closing, Generic[PictureT]):
     def __init__(self, work: EncodeSegment, path: DecodePath[PictureT], device: WorkerDevice | None) -> None:
         self._work = work
         self._path = path
-        self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
         rate, numbers = work.filters.rate, work.numbers
         self._pacer: Pacer[PictureT] | None = None
         if rate is not None and numbers is not None:
@@ -266,7 +265,12 @@ class _Rendition(Closing, Generic[PictureT]):
         self._base_ticks: int | None = None
         self._last_ticks: int | None = None
         self._keyframes: list[int] = []
-        self._encoder = self._opened_encoder(device)
+        self.chain = path.open_chain(work.filters, work.decode.time_base, (work.start_ticks, work.end_ticks))
+        try:
+            self._encoder = self._opened_encoder(device)
+        except BaseException:
+            self.chain.close()
+            raise
         self._remaining = self._encoder.remaining()
 
     @property

@@ -18,7 +18,8 @@ from codecfleet.actors.device.work import Constraints, WorkContext
 from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import EncoderSettings
 from codecfleet.actors.encode.software import SoftwareEncoder
-from codecfleet.actors.segment import encoding
+from codecfleet.actors.segment import decode_path, encoding
+from codecfleet.actors.segment.decode_path import DeviceChain
 from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
 from codecfleet.actors.segment.frame_rate import KeyframeGrid
 from codecfleet.actors.segment.together import EncodeTogether, decodes_alike
@@ -291,8 +292,20 @@ def test_a_software_encoder_that_fails_names_its_segment(source: Path, monkeypat
     assert work.segments[0].run(WorkContext()).frames_out > 0
 
 
-def test_a_session_that_is_missing_closes_the_others(source: Path) -> None:
-    """While a limit allows fewer sessions than there are renditions, the work holds none and may wait."""
+def test_a_session_that_is_missing_closes_the_others(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a limit allows fewer sessions than there are renditions, the work holds nothing and may wait."""
+    opened, closed, close = list[DeviceChain](), list[DeviceChain](), DeviceChain.close
+
+    class Seen(DeviceChain):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            opened.append(self)
+
+        def close(self) -> None:
+            closed.append(self)
+            close(self)
+
+    monkeypatch.setattr(decode_path, "DeviceChain", Seen)
     device = FakeDevice()
     device.encoder.sessions_max = 1
     work = together([on_nvenc(source), on_nvenc(source, scale=(64, 48))])[0]
@@ -300,6 +313,8 @@ def test_a_session_that_is_missing_closes_the_others(source: Path) -> None:
     with pytest.raises(SessionLimit):
         work.run(WorkContext(device=device.gpu))
     assert device.encoder.open_sessions == 0
+    assert len(opened) > 1
+    assert set(closed) == set(opened)
 
 
 def test_every_rendition_needs_its_library(source: Path) -> None:
