@@ -8,16 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
-from codecfleet.actors.device.work import Constraints, Work
+from codecfleet.actors.device.work import Constraints, Work, WorkContext
 from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
 from codecfleet.actors.segment.together import EncodeTogether
 from codecfleet.actors.task_owner import TaskOwner
 from codecfleet.cluster.fleet.pool import Asked, JobState
+from codecfleet.cluster.fleet.run import ResultOrigin, WorkRun
 from codecfleet.cluster.placement.model import Demand, EncoderChoice, EncoderKind
 from codecfleet.errors import (
     CodecfleetError,
@@ -35,7 +36,7 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_clock import all_quiet
-from codecfleet.testing.fleet.local_pool import Look
+from codecfleet.testing.fleet.local_pool import HERE, Look
 from codecfleet.testing.works import Count
 
 ResultT = TypeVar("ResultT")
@@ -65,6 +66,25 @@ class SeenPool(LocalPool):
         """Record the work, and run it."""
         self.works.append(work)
         return await super().result_of(work, look)
+
+
+class HandPool(SeenPool):
+    """A pool whose work ends when the test says so; no thread holds a result."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self._given: list[tuple[Work[Any], WorkRun[Any]]] = []
+
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
+        """Keep the work."""
+        run = WorkRun[ResultT](lambda _: None)
+        self._given.append((work, run))
+        return run
+
+    def end_last(self) -> None:
+        """Run the last work, and end its run."""
+        work, run = self._given.pop()
+        run.end(work.run(WorkContext()), ResultOrigin(HERE, work.file))
 
 
 @dataclass
@@ -307,15 +327,18 @@ async def test_a_worker_is_replaced_once_all_renditions_want_it(plans: dict[str,
 
 async def test_results_are_freed_without_a_garbage_collection(plans: dict[str, Plan]) -> None:
     """A finished group holds nothing, and neither does a run that a job has forgotten."""
-    async with scene(plans) as found:
+    async with HandPool(4) as below, TaskOwner() as owner:
+        found = Scene(DecodeOnce(below, "ladder", JOBS, owner), below, plans)
         gc.collect()
         gc.disable()
         try:
-            payloads = [
-                weakref.ref((await run).payload) for run in [found.once.submit(found.work(job)) for job in JOBS]
-            ]
+            runs = [found.once.submit(found.work(job)) for job in JOBS]
+            below.end_last()
+            payloads = [weakref.ref((await run).payload) for run in runs]
+            assert sum(each() is not None for each in payloads) == 3
+            del runs
             await all_quiet()
-            assert [each() for each in payloads] == [None] * 3
+            assert sum(each() is not None for each in payloads) == 0
         finally:
             gc.enable()
 
