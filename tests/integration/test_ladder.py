@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +16,16 @@ from codecfleet import Fleet, LadderReport, LadderSpec, TranscodeSpec
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.media.stores import open_store
 from codecfleet.cluster.fleet.pool import Pool
-from codecfleet.errors import Cancelled, CodecfleetError, EncoderFailed, OutputExists, SegmentFailed, Unsupported
+from codecfleet.cluster.placement.model import Demand, PlacementPreview
+from codecfleet.errors import (
+    Cancelled,
+    CodecfleetError,
+    EncoderFailed,
+    InputUnreadable,
+    OutputExists,
+    SegmentFailed,
+    Unsupported,
+)
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
 from codecfleet.jobs.package.values import Layout, PlayedKind
 from codecfleet.testing import LocalPool
@@ -72,6 +82,39 @@ class BadPool(LocalPool):
         if self._encoded == 4:
             self._some.set()
         return result
+
+
+class SmallPool(LocalPool):
+    """A pool in which no machine can run all renditions at once; it counts how many works run at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self._running = 0
+        self.most = 0
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Refuse the whole ladder."""
+        never = "it has not enough memory" if len(demand.renditions) > 1 else ""
+        return replace(await super().preview(demand), never=never)
+
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
+        """Count the work while it runs."""
+        self._running += 1
+        self.most = max(self.most, self._running)
+        try:
+            return await super().result_of(work, look)
+        finally:
+            self._running -= 1
+
+
+class UnreadablePool(LocalPool):
+    """A pool whose workers cannot read one segment of the source."""
+
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
+        """Fail for that segment."""
+        if "segment 2" in work.label:
+            raise InputUnreadable("the source cannot be read any more", "Check it.")
+        return await super().result_of(work, look)
 
 
 def ladder(
@@ -211,6 +254,32 @@ def test_a_rendition_that_nothing_encodes_is_refused_before_any_work(film: Path,
     with pytest.raises(Unsupported, match="rendition bad: libx264 does not open"):
         ladder(ladder_spec(film, tmp_path, bad))
     assert [each.name for each in tmp_path.iterdir()] == ["own.toml"]
+
+
+def test_an_error_of_the_source_names_no_rendition(film: Path, tmp_path: Path) -> None:
+    """It would end any of them."""
+    with pytest.raises(InputUnreadable) as caught:
+        ladder(ladder_spec(film, tmp_path), pool=UnreadablePool(3))
+    assert caught.value.message == "the source cannot be read any more"
+
+
+@pytest.mark.parametrize("workers", [1, None])
+def test_renditions_that_run_apart_keep_to_the_workers(workers: int | None, film: Path, tmp_path: Path) -> None:
+    """Then each segment is decoded for each rendition, and the report says why."""
+    pool = SmallPool()
+    report = ladder(ladder_spec(film, tmp_path, workers=workers), pool=pool)
+    assert (report.decoded, report.apart) == (report.encoded, "it has not enough memory")
+    assert pool.most == 1 if workers else pool.most > 1
+
+
+def test_finished_renditions_count_as_progress(film: Path, tmp_path: Path) -> None:
+    """A ladder that goes on from finished renditions has all frames at its end."""
+    spec = ladder_spec(film, tmp_path)
+    with pytest.raises(SegmentFailed):
+        ladder(spec, pool=BadPool("low"))
+    counted: list[int] = []
+    ladder(spec, progress=counted.append)
+    assert counted[-1] == FRAMES * len(RUNGS)
 
 
 def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:
