@@ -9,6 +9,7 @@ rendition will ask, or end.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 
 class Next(Enum):
@@ -20,7 +21,7 @@ class Next(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendition:
+class RenditionState:
     """The state of a rendition that has segments left."""
 
     runs: int = 0  # its works that have not ended
@@ -45,10 +46,11 @@ class OpenGroup:
     number: int  # a later group has a larger number
     segment: int
     lacks: frozenset[str] = frozenset()  # the renditions with segments left that have not asked for this segment
+    is_second: bool = False  # whether it runs a late segment a second time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class LadderRoom:
     """What a ladder may run."""
 
     slots: int  # the ladder's slots in the pool
@@ -56,7 +58,14 @@ class Room:
     runs_max: int | None = None  # how many groups may run at a time, however many slots there are
 
 
-def beginning(groups: Sequence[OpenGroup], renditions: Mapping[str, Rendition], room: Room) -> tuple[int, ...]:
+_HARMLESS: Final = {False: {Next.NONE}, True: {Next.NONE, Next.LIKELY}}
+"""Renditions for which a group does not wait. Not every rendition runs a late segment a second time, so a second run
+waits only for those that are sure to ask for something."""
+
+
+def beginning(
+    groups: Sequence[OpenGroup], renditions: Mapping[str, RenditionState], room: LadderRoom
+) -> tuple[int, ...]:
     """Return the numbers of the groups that begin now. The earliest segments come first.
 
     Groups that lack no rendition do not wait for a slot here, but in the pool. ``renditions`` has each that a group
@@ -69,9 +78,9 @@ def beginning(groups: Sequence[OpenGroup], renditions: Mapping[str, Rendition], 
     if free <= 0:
         return tuple(complete)
     coming = {job: rendition.next(room.slots) for job, rendition in renditions.items()}
-    rest = [(each.number, {coming[job] for job in each.lacks}) for each in ordered if each.lacks]
-    ready = [number for number, lacking in rest if lacking <= {Next.NONE}][:free]
+    rest = [(each, {coming[job] for job in each.lacks}) for each in ordered if each.lacks]
+    ready = [each.number for each, lacking in rest if lacking <= _HARMLESS[each.is_second]][:free]
     if room.running or complete or ready:
         return (*complete, *ready)
     # Nothing runs whose end would bring more work, so nothing waits for work that may never come.
-    return tuple(number for number, lacking in rest if Next.SURE not in lacking)[:1]
+    return tuple(each.number for each, lacking in rest if Next.SURE not in lacking)[:1]

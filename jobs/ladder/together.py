@@ -18,7 +18,7 @@ from ...cluster.worker_names import NO_WORKER
 from ...errors import CodecfleetError, Retry
 from ..board.ladder import FaultKind, fault_of
 from .demands import demand_of_all
-from .sharing import OpenGroup, Rendition, Room, beginning
+from .sharing import LadderRoom, OpenGroup, RenditionState, beginning
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,9 +51,11 @@ class _Group:
 
     def takes(self, work: EncodeSegment, apart_from: str) -> bool:
         """Return whether ``work`` can join: it decodes alike, and is of another rendition."""
-        return not (self.is_alone or self.run is not None or apart_from != self.apart_from) and all(
-            each.work.job != work.job and decodes_alike(_anywhere(each.work), _anywhere(work)) for each in self.live
-        )
+        live = self.live
+        if not live or self.is_alone or self.run is not None or apart_from != self.apart_from:
+            return False
+        wanted = _anywhere(work)
+        return all(each.work.job != work.job and decodes_alike(_anywhere(each.work), wanted) for each in live)
 
     @property
     def live(self) -> list[_Member]:
@@ -157,12 +159,9 @@ class DecodeOnce(Pool):
     def _submit(self, work: EncodeSegment) -> WorkRun[EncodedSegment]:
         apart_from = self._running_label(work.job, work.apart_from)
         is_alone = (work.job, work.segment) in self._alone
-        group = (
-            None if is_alone else next((each for each in self._groups.values() if each.takes(work, apart_from)), None)
-        )
-        if group is None:
-            group = _Group(next(self._numbers), is_alone, apart_from)
-            self._groups[group.number] = group
+        fitting = (each for each in self._groups.values() if not is_alone and each.takes(work, apart_from))
+        group = next(fitting, None) or _Group(next(self._numbers), is_alone, apart_from)
+        self._groups[group.number] = group
         # The run does not refer to the group, so that results are freed without a garbage collection.
         number = group.number
         run = LookedRun[EncodedSegment](partial(self._give_up, number, work.job), partial(self._progress, number))
@@ -184,7 +183,7 @@ class DecodeOnce(Pool):
         waiting = [each for each in self._groups.values() if each.run is None and each.live]
         if not waiting:
             return
-        room = Room(
+        room = LadderRoom(
             slots=self._pool.state.of(self._ladder).slots,
             running=sum(each.run is not None for each in self._groups.values()),
             runs_max=None if self._asked is None else self._asked.workers_max,
@@ -193,17 +192,23 @@ class DecodeOnce(Pool):
             self._begin(self._groups[number])
 
     def _open(self, group: _Group) -> OpenGroup:
-        segment, ask = group.members[0].work.segment, max(each.ask for each in group.members)
+        live = group.live
+        segment, ask = live[0].work.segment, max(each.ask for each in live)
         lacks = frozenset(job for job in self._at_work if self._asks[job, segment] < ask)
-        return OpenGroup(number=group.number, segment=segment, lacks=frozenset() if group.is_alone else lacks)
+        return OpenGroup(
+            number=group.number,
+            segment=segment,
+            lacks=frozenset() if group.is_alone else lacks,
+            is_second=any(each.work.apart_from for each in live),
+        )
 
-    def _renditions(self) -> dict[str, Rendition]:
+    def _renditions(self) -> dict[str, RenditionState]:
         works = [each.work for group in self._groups.values() for each in group.live]
         runs = Counter(work.job for work in works)
         segments = Counter(job for job, _ in {(work.job, work.segment) for work in works})
         demands = self._demands
         return {
-            job: Rendition(
+            job: RenditionState(
                 runs=runs[job],
                 segments=segments[job],
                 left=len(demands[job].segments) if job in demands else None,
@@ -291,12 +296,9 @@ class DecodeOnce(Pool):
 
     def _running_label(self, job: str, label: str) -> str:
         """Return the label in the pool of a rendition's running work; "" if it does not run."""
-        for group in self._groups.values():
-            if group.run is not None and any(
-                (each.work.job, each.work.label) == (job, label) for each in group.members
-            ):
-                return group.label
-        return ""
+        running = (each for each in self._groups.values() if each.run is not None)
+        named = (each for each in running for it in each.members if (it.work.job, it.work.label) == (job, label))
+        return next((each.label for each in named), "")
 
 
 def _label(work: Work[Any]) -> str:

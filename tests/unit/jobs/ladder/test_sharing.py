@@ -1,16 +1,16 @@
 """When the works of a ladder's renditions begin: they share what they can, and nothing waits for ever."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.ladder.sharing import Next, OpenGroup, Rendition, Room, beginning
+from codecfleet.jobs.ladder.sharing import LadderRoom, Next, OpenGroup, RenditionState, beginning
 
-IDLE = Rendition(left=9)
-BUSY = Rendition(runs=1, segments=1, left=9)
-ENDING = Rendition(runs=1, segments=1, left=1)
+IDLE = RenditionState(left=9)
+BUSY = RenditionState(runs=1, segments=1, left=9)
+ENDING = RenditionState(runs=1, segments=1, left=1)
 
 
 def group(number: int, lacks: str = "", segment: int | None = None) -> OpenGroup:
@@ -21,17 +21,17 @@ def group(number: int, lacks: str = "", segment: int | None = None) -> OpenGroup
 @pytest.mark.parametrize(
     ("rendition", "slots", "expected"),
     [
-        (Rendition(), 1, Next.SURE),
-        (Rendition(runs=1, segments=1), 1, Next.NONE),
-        (Rendition(runs=1, segments=1), 2, Next.LIKELY),
-        (Rendition(runs=1, segments=1, runs_max=1), 2, Next.NONE),
+        (RenditionState(), 1, Next.SURE),
+        (RenditionState(runs=1, segments=1), 1, Next.NONE),
+        (RenditionState(runs=1, segments=1), 2, Next.LIKELY),
+        (RenditionState(runs=1, segments=1, runs_max=1), 2, Next.NONE),
         (IDLE, 0, Next.SURE),
-        (Rendition(left=0), 2, Next.NONE),
-        (Rendition(runs=2, segments=1, left=2), 4, Next.LIKELY),
+        (RenditionState(left=0), 2, Next.NONE),
+        (RenditionState(runs=2, segments=1, left=2), 4, Next.LIKELY),
         (ENDING, 4, Next.NONE),
     ],
 )
-def test_what_a_rendition_may_still_ask_for(rendition: Rendition, slots: int, expected: Next) -> None:
+def test_what_a_rendition_may_still_ask_for(rendition: RenditionState, slots: int, expected: Next) -> None:
     """It is known from its works, its segments and its limits."""
     assert rendition.next(slots) is expected
 
@@ -39,32 +39,53 @@ def test_what_a_rendition_may_still_ask_for(rendition: Rendition, slots: int, ex
 @pytest.mark.parametrize(
     ("groups", "renditions", "room", "expected"),
     [
-        pytest.param([group(0), group(1)], {}, Room(slots=0), (0, 1), id="complete groups wait in the pool"),
-        pytest.param([group(0), group(1)], {}, Room(slots=4, runs_max=1), (0,), id="workers limit complete groups"),
-        pytest.param([group(0, "a")], {"a": IDLE}, Room(slots=2), (), id="a rendition without work will ask"),
-        pytest.param([group(0, "a")], {"a": BUSY}, Room(slots=2, running=1), (), id="a rendition with room may ask"),
-        pytest.param([group(0, "a")], {"a": BUSY}, Room(slots=2), (0,), id="but nothing waits if nothing runs"),
-        pytest.param([group(0, "a")], {"a": BUSY}, Room(slots=1, running=1), (), id="no slot is free"),
-        pytest.param([group(0, "a")], {"a": ENDING}, Room(slots=2, running=1), (0,), id="it has nothing more to ask"),
-        pytest.param([group(0, "a")], {"a": BUSY}, Room(slots=0), (), id="no slot yet"),
+        pytest.param([group(0), group(1)], {}, LadderRoom(slots=0), (0, 1), id="complete groups wait in the pool"),
         pytest.param(
-            [group(0, "a", 5), group(1, "b", 3)], {"a": ENDING, "b": ENDING}, Room(slots=1), (1,), id="earliest first"
+            [group(0), group(1)], {}, LadderRoom(slots=4, runs_max=1), (0,), id="workers limit complete groups"
+        ),
+        pytest.param([group(0, "a")], {"a": IDLE}, LadderRoom(slots=2), (), id="a rendition without work will ask"),
+        pytest.param(
+            [group(0, "a")], {"a": BUSY}, LadderRoom(slots=2, running=1), (), id="a rendition with room may ask"
+        ),
+        pytest.param([group(0, "a")], {"a": BUSY}, LadderRoom(slots=2), (0,), id="but nothing waits if nothing runs"),
+        pytest.param([group(0, "a")], {"a": BUSY}, LadderRoom(slots=1, running=1), (), id="no slot is free"),
+        pytest.param(
+            [replace(group(0, "a"), is_second=True)],
+            {"a": BUSY},
+            LadderRoom(slots=2, running=1),
+            (0,),
+            id="a late segment's second run does not wait",
         ),
         pytest.param(
-            [group(0, "a", 0), group(1, "", 3)], {"a": ENDING}, Room(slots=1), (1,), id="complete before incomplete"
+            [group(0, "a")], {"a": ENDING}, LadderRoom(slots=2, running=1), (0,), id="it has nothing more to ask"
         ),
-        pytest.param([group(0, "a")], {"a": ENDING}, Room(slots=1, running=3), (), id="slots were taken away"),
+        pytest.param([group(0, "a")], {"a": BUSY}, LadderRoom(slots=0), (), id="no slot yet"),
+        pytest.param(
+            [group(0, "a", 5), group(1, "b", 3)],
+            {"a": ENDING, "b": ENDING},
+            LadderRoom(slots=1),
+            (1,),
+            id="earliest first",
+        ),
+        pytest.param(
+            [group(0, "a", 0), group(1, "", 3)],
+            {"a": ENDING},
+            LadderRoom(slots=1),
+            (1,),
+            id="complete before incomplete",
+        ),
+        pytest.param([group(0, "a")], {"a": ENDING}, LadderRoom(slots=1, running=3), (), id="slots were taken away"),
     ],
 )
 def test_what_begins(
-    groups: list[OpenGroup], renditions: dict[str, Rendition], room: Room, expected: tuple[int, ...]
+    groups: list[OpenGroup], renditions: dict[str, RenditionState], room: LadderRoom, expected: tuple[int, ...]
 ) -> None:
     """One case for each rule."""
     assert beginning(groups, renditions, room) == expected
 
 
 _RENDITIONS = st.builds(
-    lambda runs, doubled, left, most: Rendition(
+    lambda runs, doubled, left, most: RenditionState(
         runs=runs + doubled * bool(runs), segments=runs, left=left, runs_max=most
     ),
     st.integers(0, 3),
@@ -83,7 +104,7 @@ def test_limits_hold(data: st.DataObject) -> None:
         OpenGroup(number=number, segment=data.draw(st.integers(0, 3)), lacks=data.draw(lacks))
         for number in range(data.draw(st.integers(0, 5)))
     ]
-    room = Room(
+    room = LadderRoom(
         slots=data.draw(st.integers(0, 4)),
         running=data.draw(st.integers(0, 4)),
         runs_max=data.draw(st.none() | st.integers(1, 3)),
@@ -165,9 +186,10 @@ class Model:
             for each in self.waiting
         ]
         renditions = {
-            name: Rendition(runs=len(job.runs), segments=len(job.runs), left=job.left) for name, job in at_work.items()
+            name: RenditionState(runs=len(job.runs), segments=len(job.runs), left=job.left)
+            for name, job in at_work.items()
         }
-        for number in beginning(groups, renditions, Room(slots=self.slots, running=len(self.running))):
+        for number in beginning(groups, renditions, LadderRoom(slots=self.slots, running=len(self.running))):
             assert number not in self.running
             self.running[number] = self.waiting.pop(number)
             self.decoded += 1

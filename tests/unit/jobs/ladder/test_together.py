@@ -382,13 +382,11 @@ async def test_stations_to_avoid_do_not_keep_renditions_apart(plans: dict[str, P
 async def test_second_runs_avoid_the_stations_of_the_first(plans: dict[str, Plan]) -> None:
     """Renditions whose first runs were different works cannot share their second runs."""
     label = " and ".join(f"segment 0 of {job}" for job in JOBS[1:])
-    async with scene(plans, hangs={("segment 0 of high", 1), (label, 1)}) as found:
+    async with scene(plans, 2, hangs={("segment 0 of high", 1), (label, 1)}) as found:
         first = [found.once.submit(replace(found.work("high"), constraints=Constraints(alone=True)))]
         first += [found.once.submit(found.work(job)) for job in JOBS[1:]]
         again = {"label": "segment 0 again", "apart_from": "segment 0"}
         second = [found.once.submit(replace(found.work(job), **again)) for job in JOBS]
-        for job in JOBS:
-            found.asks(job, 1)
         assert [(await run).frames_out for run in second] == [25] * 3
         assert [(work.label, work.apart_from) for work in found.below.works] == [
             ("segment 0 again of high", "segment 0 of high"),
