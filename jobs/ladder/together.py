@@ -3,13 +3,12 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
-from ...actors.segment.together import EncodeTogether, decodes_alike
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Asked, Pool, PoolState
 from ...cluster.fleet.run import LookedRun, ResultOrigin, RunProgress, WorkRun
@@ -18,6 +17,7 @@ from ...cluster.worker_names import NO_WORKER
 from ...errors import CodecfleetError, Retry
 from ..board.ladder import FaultKind, fault_of
 from .demands import demand_of_all
+from .group import DecodeGroup, GroupMember, label_of
 from .sharing import LadderRoom, OpenGroup, RenditionState, beginning
 
 if TYPE_CHECKING:
@@ -27,45 +27,6 @@ ResultT = TypeVar("ResultT")
 _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
 _OF_THE_WORK: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, FaultKind.GUILTY, FaultKind.KILLED})
 """Faults that one rendition may have caused, so that the others do better without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """The work of one rendition, and the run that its job awaits."""
-
-    work: EncodeSegment
-    run: WorkRun[EncodedSegment]
-    ask: int  # how many times the rendition has asked for this segment, with this work
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """The works of several renditions that decode the same segment; they run as one once ``run`` is set."""
-
-    number: int
-    is_alone: bool  # whether it takes no other rendition
-    apart_from: str  # the label of the pool's work whose station it avoids
-    members: list[_Member] = field(default_factory=list)
-    run: WorkRun[Any] | None = None
-    given_up: set[str] = field(default_factory=set)  # the renditions that want another worker
-
-    def takes(self, work: EncodeSegment, apart_from: str) -> bool:
-        """Return whether ``work`` can join: it decodes alike, and is of another rendition."""
-        live = self.live
-        if not live or self.is_alone or self.run is not None or apart_from != self.apart_from:
-            return False
-        wanted = _anywhere(work)
-        return all(each.work.job != work.job and decodes_alike(_anywhere(each.work), wanted) for each in live)
-
-    @property
-    def live(self) -> list[_Member]:
-        """The members that are still wanted."""
-        return [each for each in self.members if not each.run.result.done()]
-
-    @property
-    def label(self) -> str:
-        """The name of the members' common work."""
-        return " and ".join(_label(each.work) for each in self.members)
 
 
 class DecodeOnce(Pool):
@@ -94,7 +55,7 @@ class DecodeOnce(Pool):
         self._demands: dict[str, Demand] = {}
         self._asked: Demand | None = None
         self._asks: Counter[tuple[str, int]] = Counter()
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, DecodeGroup] = {}
         self._numbers = itertools.count()
         self._alone: set[tuple[str, int]] = set()
         self._common: list[CodecfleetError] = []
@@ -116,7 +77,7 @@ class DecodeOnce(Pool):
         if work.job not in self._jobs:
             return self._pool.submit(work)
         if not isinstance(work, EncodeSegment):
-            return self._pool.submit(replace(work, job=self._ladder, label=_label(work)))
+            return self._pool.submit(replace(work, job=self._ladder, label=label_of(work)))
         return cast("WorkRun[ResultT]", self._submit(work))
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
@@ -160,13 +121,13 @@ class DecodeOnce(Pool):
         apart_from = self._running_label(work.job, work.apart_from)
         is_alone = (work.job, work.segment) in self._alone
         fitting = (each for each in self._groups.values() if not is_alone and each.takes(work, apart_from))
-        group = next(fitting, None) or _Group(next(self._numbers), is_alone, apart_from)
+        group = next(fitting, None) or DecodeGroup(next(self._numbers), is_alone, apart_from)
         self._groups[group.number] = group
         # The run does not refer to the group, so that results are freed without a garbage collection.
         number = group.number
         run = LookedRun[EncodedSegment](partial(self._give_up, number, work.job), partial(self._progress, number))
         self._asks[work.job, work.segment] += 1
-        group.members.append(_Member(work, run, self._asks[work.job, work.segment]))
+        group.members.append(GroupMember(work, run, self._asks[work.job, work.segment]))
         run.result.add_done_callback(partial(self._withdrawn, number))
         self._begin_next()
         return run
@@ -191,7 +152,7 @@ class DecodeOnce(Pool):
         for number in beginning([self._open(each) for each in waiting], self._renditions(), room):
             self._begin(self._groups[number])
 
-    def _open(self, group: _Group) -> OpenGroup:
+    def _open(self, group: DecodeGroup) -> OpenGroup:
         live = group.live
         segment, ask = live[0].work.segment, max(each.ask for each in live)
         lacks = frozenset(job for job in self._at_work if self._asks[job, segment] < ask)
@@ -217,38 +178,16 @@ class DecodeOnce(Pool):
             for job in self._at_work
         }
 
-    def _begin(self, group: _Group) -> None:
+    def _begin(self, group: DecodeGroup) -> None:
         group.members = group.live
         try:
-            group.run = self._pool.submit(self._as_one(group))
+            group.run = self._pool.submit(group.as_one(self._ladder))
         except CodecfleetError as error:
             del self._groups[group.number]
             self._fail(group, error, None)
             return
         self.decoded += 1
         group.run.result.add_done_callback(partial(self._end, group.number))
-
-    def _as_one(self, group: _Group) -> Work[Any]:
-        """Return the works as one work of the ladder's job, in which they share their cores."""
-        works = [each.work for each in group.members]
-        first = works[0]
-        job, label, apart_from = self._ladder, group.label, group.apart_from
-        if len(works) == 1:
-            return replace(first, job=job, label=label, apart_from=apart_from)
-        avoid = frozenset(itertools.chain.from_iterable(work.constraints.avoid for work in works))
-        constraints = replace(first.constraints, avoid=avoid)
-        shares = (
-            replace(work, constraints=constraints, cores=max(1, work.cores // len(works)))
-            for work in map(_anywhere, works)
-        )
-        return EncodeTogether(
-            job=job,
-            label=label,
-            apart_from=apart_from,
-            constraints=constraints,
-            ships=first.ships,
-            segments=tuple(shares),
-        )
 
     def _end(self, number: int, _: "asyncio.Future[Any]") -> None:
         group = self._groups.pop(number)
@@ -261,7 +200,7 @@ class DecodeOnce(Pool):
                     each.run.end(encoded, run.origin or _NOWHERE)
         self._begin_next()
 
-    def _fail(self, group: _Group, error: CodecfleetError, origin: ResultOrigin | None) -> None:
+    def _fail(self, group: DecodeGroup, error: CodecfleetError, origin: ResultOrigin | None) -> None:
         """Give all members the error. If one of them may have caused it, their next tries run alone."""
         if len(group.members) > 1:
             self._common += [error] if error.retry is Retry.NEVER else []
@@ -299,13 +238,3 @@ class DecodeOnce(Pool):
         running = (each for each in self._groups.values() if each.run is not None)
         named = (each for each in running for it in each.members if (it.work.job, it.work.label) == (job, label))
         return next((each.label for each in named), "")
-
-
-def _label(work: Work[Any]) -> str:
-    """Return the label of a rendition's work in the ladder's job."""
-    return f"{work.label} of {work.job}"
-
-
-def _anywhere(work: EncodeSegment) -> EncodeSegment:
-    """Return the work without what only its own job knows: stations to avoid, and its first run."""
-    return replace(work, constraints=replace(work.constraints, avoid=frozenset()), apart_from="")
