@@ -5,6 +5,7 @@ All calls raise InputNotFound: the place does not exist or has no work; StorageF
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -158,12 +159,18 @@ def _local_works(folder: Path) -> Iterator[Path]:
     """Yield the work folders in a folder; for a ladder's, those of its renditions."""
     try:
         for path in sorted(filter(_is_local_work, folder.iterdir())):
-            renditions = path / RENDITIONS
-            yield from sorted(filter(_is_local_work, renditions.rglob("*"))) if renditions.is_dir() else (path,)
+            yield from _renditions_in(path) or (path,)
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(str(folder)) from None
     except OSError as error:
         raise StorageFailed(f"{folder} cannot be listed: {error.strerror}", "Check its permissions.") from error
+
+
+def _renditions_in(work: Path) -> list[Path]:
+    """Return the work folders of a ladder's renditions; nothing if ``work`` is not a ladder's, or cannot be read."""
+    with suppress(OSError):
+        return sorted(filter(_is_local_work, (work / RENDITIONS).rglob("*")))
+    return []
 
 
 def _is_local_work(path: Path) -> bool:

@@ -14,7 +14,7 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
-from ...errors import CodecfleetError
+from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
@@ -34,11 +34,12 @@ from ..run.job_run import JobRun, PlannedJob
 from ..source.source import SourceStamp
 from ..stills.job import make_stills
 from ..stills.spec import StillsSpec
-from .publish import LadderPlace, recorded_files
+from .demands import LadderPlace, place_ladder
+from .publish import LadderFolder, recorded_files
 from .report import INDEX, LadderReport, LeftOut
 from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
 from .spec import LadderSpec
-from .together import DecodeOnce, demand_of_all
+from .together import DecodeOnce
 from .tracks import given_tracks, only_played
 
 PACKAGE: Final = "package"  #: The folder's name while the job runs
@@ -59,8 +60,8 @@ async def make_ladder(
     spec = spec.resolved()
     folder = work_folder(spec.output)
     work = folder / RENDITIONS
-    place = LadderPlace(spec.output, spec.overwrite, await in_thread(recorded_files, work))
-    await in_thread(place.check, spec.source)
+    target = LadderFolder(spec.output, spec.overwrite, await in_thread(recorded_files, work))
+    await in_thread(target.check, spec.source)
     spool = Spool(folder, spec.output)
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
@@ -77,7 +78,7 @@ async def make_ladder(
         await shielded(lambda: _write(finished / INDEX, json.dumps(report.to_json(), indent=1)))
         await in_thread(spool.check)
         await in_thread(ladder.stamp.check)
-        await uncancellable(place.publish, finished, report.files, work)
+        await uncancellable(target.publish, finished, report.files, work)
     except BaseException:  # even after a cancellation, finished segments are kept
         await asyncio.shield(in_thread(_keep, spool))
         raise
@@ -152,13 +153,19 @@ def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
 
 
 @contextmanager
-def _naming(rendition: str) -> Iterator[None]:
-    """Name the rendition in the message of an error."""
+def _naming(rendition: str, is_common: Callable[[CodecfleetError], bool] = lambda _: False) -> Iterator[None]:
+    """Name the rendition in the message of an error, unless the error would end any rendition.
+
+    Other renditions may have the same error, so it stays as it is.
+    """
     try:
         yield
     except CodecfleetError as error:
-        error.message = f"rendition {rendition}: {error.message}"
-        raise
+        if isinstance(error, InputError | FleetUnavailable | Cancelled) or is_common(error):
+            raise
+        named = type(error)(f"rendition {rendition}: {error.message}", *error.args[1:])
+        named.where = error.where
+        raise named from error
 
 
 @dataclass(slots=True)
@@ -169,7 +176,7 @@ class _LadderRun:
     pool: Pool
     start: SharedCall
     progress: Callable[[int], None]
-    apart: str = ""  # why the renditions do not share their decoding
+    place: LadderPlace = field(default_factory=LadderPlace)
     decoded: int = 0
     _frames: dict[str, int] = field(default_factory=dict)  # frames done by rendition
 
@@ -179,25 +186,30 @@ class _LadderRun:
         await in_thread(_make_folders, [Path(plan.spec.output).parent for plan in plans.values()])
         ladder = secrets.token_hex(4)
         ids = {name: f"{ladder}-{name}" for name in plans}
-        demand = demand_of_all(ladder, [demand_of(plan, ids[name]) for name, plan in plans.items()])
         await self.start.wait()
-        self.apart = "" if demand is None else (await self.pool.preview(demand)).never
+        demands = [demand_of(plan, ids[name]) for name, plan in plans.items()]
+        self.place = await place_ladder(self.pool, ladder, demands)
+        # Each rendition that runs apart takes up to ``workers`` workers, so then one runs after the other.
+        turn = asyncio.Semaphore(1 if self.place.apart and self.ladder.spec.workers else len(plans))
         async with TaskOwner() as owner:
-            once = DecodeOnce(self.pool, ladder, list(ids.values()), owner)
+            once = DecodeOnce(self.pool, ladder, list(ids.values()), owner, kind=self.place.kind)
             tasks = {
-                name: owner.start(self._rendition(ids[name], name, once, owner), f"rendition {name}") for name in plans
+                name: owner.start(self._rendition(ids[name], name, once, owner, turn), f"rendition {name}")
+                for name in plans
             }
             reports = {name: await task for name, task in tasks.items()}
             self.decoded = once.decoded
         return reports
 
-    async def _rendition(self, job: str, name: str, once: DecodeOnce, owner: TaskOwner) -> Report:
+    async def _rendition(
+        self, job: str, name: str, once: DecodeOnce, owner: TaskOwner, turn: asyncio.Semaphore
+    ) -> Report:
         channel = EventChannel()
         listening = owner.start(self._listen(name, channel), f"progress of {name}")
         run = JobRun(
             job,
             self.ladder.plans[name].spec,
-            self.pool if self.apart else once,
+            self.pool if self.place.apart else once,
             channel,
             start=self.start.wait,
             planned=PlannedJob(self.ladder.stamp, self.ladder.plans[name]),
@@ -205,17 +217,23 @@ class _LadderRun:
             keeps_record=True,
         )
         try:
-            with _naming(name):
-                return await run.run()
+            async with turn:
+                with _naming(name, once.is_common):
+                    report = await run.run()
         finally:
             once.leave(job)
             listening.cancel()
+        self._count(name, report.frames)  # a rendition that an earlier run finished has no other progress
+        return report
 
     async def _listen(self, name: str, channel: EventChannel) -> None:
         async for event in channel.listen():
             if isinstance(event, Progress):
-                self._frames[name] = event.frames_done
-                self.progress(sum(self._frames.values()))
+                self._count(name, event.frames_done)
+
+    def _count(self, name: str, frames: int) -> None:
+        self._frames[name] = frames
+        self.progress(sum(self._frames.values()))
 
     def report(self, reports: Mapping[str, Report], package: Package, folder: Path, wall_s: float) -> LadderReport:
         """Return the ladder's report; ``folder`` holds the package."""
@@ -230,8 +248,8 @@ class _LadderRun:
             files=(*files, INDEX),
             output_bytes=sum((folder / each).stat().st_size for each in files),
             encoded=encoded,
-            decoded=encoded if self.apart else self.decoded,
-            apart=self.apart,
+            decoded=encoded if self.place.apart else self.decoded,
+            apart=self.place.apart,
             wall_s=wall_s,
         )
 

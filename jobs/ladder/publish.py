@@ -27,7 +27,7 @@ _AT_ONCE: Final = 8  #: How many files are sent to a store at the same time
 
 
 @dataclass(frozen=True, slots=True)
-class LadderPlace:
+class LadderFolder:
     """Where a ladder is published. ``recorded`` are the files that an earlier run of it began to publish."""
 
     output: str

@@ -1,95 +1,66 @@
-"""Decodes each stretch of a source once for all renditions of a ladder."""
+"""Decodes each segment of a source once for all renditions of a ladder."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
-from ...actors.segment.together import EncodeTogether, decodes_alike
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Asked, Pool, PoolState
 from ...cluster.fleet.run import LookedRun, ResultOrigin, RunProgress, WorkRun
-from ...cluster.placement.model import Demand, EncoderChoice, PlacementPreview
+from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...cluster.worker_names import NO_WORKER
-from ...errors import CodecfleetError
+from ...errors import CodecfleetError, Retry
+from ..board.ladder import FaultKind, fault_of
+from .demands import demand_of_all
+from .group import DecodeGroup, GroupMember, label_of
+from .sharing import LadderRoom, OpenGroup, RenditionState, beginning
+
+if TYPE_CHECKING:
+    import asyncio
 
 ResultT = TypeVar("ResultT")
 _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
-PATIENCE_S: Final = 0.5
-"""How long the work of one rendition waits for the same stretch of the others, which come at almost the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """The work of one rendition, and the run that its job awaits."""
-
-    work: EncodeSegment
-    run: WorkRun[EncodedSegment]
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """The works of several renditions that decode the same stretch; they run as one once ``run`` is set."""
-
-    members: list[_Member] = field(default_factory=list)
-    run: WorkRun[Any] | None = None
-
-    def takes(self, work: EncodeSegment) -> bool:
-        """Return whether ``work`` can join: it decodes alike, and is of another rendition."""
-        return all(
-            each.work.job != work.job and decodes_alike(_anywhere(each.work), _anywhere(work)) for each in self.members
-        )
-
-    @property
-    def progress(self) -> RunProgress:
-        """The progress of every member."""
-        return RunProgress() if self.run is None else self.run.progress
-
-    def give_up(self, why: str) -> None:
-        """Replace the worker of all members."""
-        if self.run is not None:
-            self.run.give_up(why)
+_OF_THE_WORK: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, FaultKind.GUILTY, FaultKind.KILLED})
+"""Faults that one rendition may have caused, so that the others do better without it."""
 
 
 class DecodeOnce(Pool):
-    """A pool for the renditions of one ladder, on another pool: it runs works that decode the same stretch as one.
+    """A pool for the renditions of one ladder, on another pool: it runs works that decode the same segment as one.
 
-    Work that no other rendition wants within ``PATIENCE_S`` runs by itself, and so does work whose group failed. That
-    costs a second decoding and changes no byte. For ``pool`` the whole ladder is one job.
+    ``sharing`` decides when works begin. Work whose group failed runs by itself. That costs a second decoding and
+    changes no byte. For ``pool`` the whole ladder is one job.
 
     Args:
         pool: where the work runs; it is started and closed by its owner.
         ladder: the job's id for ``pool``.
         jobs: the ids of the renditions' jobs.
-        owner: owns the tasks that wait for other renditions.
-        sleep: waits for seconds.
+        owner: owns the task that follows the pool's state.
+        kind: the NVENC of the renditions that may choose their encoder; None for software.
     """
 
     def __init__(
-        self,
-        pool: Pool,
-        ladder: str,
-        jobs: Sequence[str],
-        owner: TaskOwner,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, pool: Pool, ladder: str, jobs: Sequence[str], owner: TaskOwner, *, kind: EncoderKind | None = None
     ) -> None:
         self._pool = pool
         self._ladder = ladder
         self._jobs = frozenset(jobs)
-        self._at_work = set(jobs)
-        self._owner = owner
-        self._sleep = sleep
-        self._open: list[_Group] = []
+        self._kind = kind
+        self._at_work = set(jobs)  # the renditions that have segments left
+        self._settling: set[str] = set()  # the renditions that choose their encoder
         self._demands: dict[str, Demand] = {}
         self._asked: Demand | None = None
+        self._asks: Counter[tuple[str, int]] = Counter()
+        self._groups: dict[int, DecodeGroup] = {}
+        self._numbers = itertools.count()
         self._alone: set[tuple[str, int]] = set()
-        self._labels: dict[tuple[str, str], str] = {}
-        self.decoded = 0  #: How many stretches were decoded
+        self._common: list[CodecfleetError] = []
+        self.decoded = 0  #: How many times a segment was decoded
+        owner.start(self._follow(), "the slots of a ladder")
 
     @property
     def state(self) -> PoolState:
@@ -102,9 +73,11 @@ class DecodeOnce(Pool):
         await self._pool.start()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work``, if possible with the same stretch of other renditions; see ``Pool.submit``."""
-        if not isinstance(work, EncodeSegment) or work.job not in self._jobs:
+        """Run ``work`` as the ladder's, if possible with the same segment of other renditions; see ``Pool.submit``."""
+        if work.job not in self._jobs:
             return self._pool.submit(work)
+        if not isinstance(work, EncodeSegment):
+            return self._pool.submit(replace(work, job=self._ladder, label=label_of(work)))
         return cast("WorkRun[ResultT]", self._submit(work))
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
@@ -112,131 +85,156 @@ class DecodeOnce(Pool):
         if isinstance(demand, Demand):
             self._demands[job] = demand
             self._at_work.add(job)
-        elif self._demands.pop(job, None) is not None:
-            self.leave(job)
+        else:
+            self._demands.pop(job, None)
+            if job not in self._settling:
+                self._at_work.discard(job)
+            self._settling.discard(job)
         asked = demand_of_all(self._ladder, tuple(self._demands.values()))
         if asked != self._asked:
             self._asked = asked
             self._pool.set_demand(self._ladder, asked)
+        self._begin_next()
 
     def leave(self, job: str) -> None:
-        """Wait no longer for a rendition, which has no more segments."""
+        """Wait no longer for a rendition, which has ended."""
+        self._settling.discard(job)
         self._at_work.discard(job)
-        for group in [each for each in self._open if self._is_complete(each)]:
-            self._begin(group)
+        self._begin_next()
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where the pool would place a demand."""
-        return await self._pool.preview(demand)
+        """Return where the pool would place a demand, with the ladder's encoder if the demand leaves the choice."""
+        if demand.job in self._jobs and demand.chooses_encoder:
+            self._settling.add(demand.job)  # once it has chosen, it withdraws the demand for that, and goes on
+        found = await self._pool.preview(demand)
+        is_open = demand.job in self._jobs and demand.encoder is EncoderChoice.AUTO and demand.chooses_encoder
+        return replace(found, encoder_kind=self._kind) if is_open else found
 
     async def aclose(self) -> None:
         """Do nothing: the pool's owner closes it."""
 
+    def is_common(self, error: CodecfleetError) -> bool:
+        """Return whether ``error`` ended the work of several renditions, or would end that of any."""
+        return error is self._pool.state.of(self._ladder).never or any(error is each for each in self._common)
+
     def _submit(self, work: EncodeSegment) -> WorkRun[EncodedSegment]:
+        apart_from = self._running_label(work.job, work.apart_from)
         is_alone = (work.job, work.segment) in self._alone
-        group = None if is_alone else next((each for each in self._open if each.takes(work)), None)
-        is_new = group is None
-        group = group or _Group()
-        run = LookedRun[EncodedSegment](group.give_up, lambda: group.progress)
-        group.members.append(_Member(work, run))
-        run.result.add_done_callback(partial(self._withdrawn, group))
-        if is_alone:
-            self._begin(group)
-            return run
-        if is_new:
-            self._open.append(group)
-            self._owner.start(self._begin_later(group), f"wait for other renditions of {work.label}")
-        if self._is_complete(group):
-            self._begin(group)
+        fitting = (each for each in self._groups.values() if not is_alone and each.takes(work, apart_from))
+        group = next(fitting, None) or DecodeGroup(next(self._numbers), is_alone, apart_from)
+        self._groups[group.number] = group
+        # The run does not refer to the group, so that results are freed without a garbage collection.
+        number = group.number
+        run = LookedRun[EncodedSegment](partial(self._give_up, number, work.job), partial(self._progress, number))
+        self._asks[work.job, work.segment] += 1
+        group.members.append(GroupMember(work, run, self._asks[work.job, work.segment]))
+        run.result.add_done_callback(partial(self._withdrawn, number))
+        self._begin_next()
         return run
 
-    def _is_complete(self, group: _Group) -> bool:
-        return {each.work.job for each in group.members} >= self._at_work
+    async def _follow(self) -> None:
+        """Begin work when the ladder gets more slots."""
+        while True:
+            state = self._pool.state
+            self._begin_next()
+            await state.changed.wait()
 
-    async def _begin_later(self, group: _Group) -> None:
-        await self._sleep(PATIENCE_S)
-        if group in self._open:
-            self._begin(group)
-
-    def _begin(self, group: _Group) -> None:
-        if group in self._open:
-            self._open.remove(group)
-        members = [each for each in group.members if not each.run.result.done()]
-        if not members:
+    def _begin_next(self) -> None:
+        """Begin what may begin now; called after each change."""
+        waiting = [each for each in self._groups.values() if each.run is None and each.live]
+        if not waiting:
             return
-        works = [each.work for each in members]
-        label = " and ".join(f"{work.label} of {work.job}" for work in works)
-        self._labels |= {(work.job, work.label): label for work in works}
-        self.decoded += 1
+        room = LadderRoom(
+            slots=self._pool.state.of(self._ladder).slots,
+            running=sum(each.run is not None for each in self._groups.values()),
+            runs_max=None if self._asked is None else self._asked.workers_max,
+        )
+        for number in beginning([self._open(each) for each in waiting], self._renditions(), room):
+            self._begin(self._groups[number])
+
+    def _open(self, group: DecodeGroup) -> OpenGroup:
+        live = group.live
+        segment, ask = live[0].work.segment, max(each.ask for each in live)
+        lacks = frozenset(job for job in self._at_work if self._asks[job, segment] < ask)
+        return OpenGroup(
+            number=group.number,
+            segment=segment,
+            lacks=frozenset() if group.is_alone else lacks,
+            is_second=any(each.work.apart_from for each in live),
+        )
+
+    def _renditions(self) -> dict[str, RenditionState]:
+        works = [each.work for group in self._groups.values() for each in group.live]
+        runs = Counter(work.job for work in works)
+        segments = Counter(job for job, _ in {(work.job, work.segment) for work in works})
+        demands = self._demands
+        return {
+            job: RenditionState(
+                runs=runs[job],
+                segments=segments[job],
+                left=len(demands[job].segments) if job in demands else None,
+                runs_max=demands[job].workers_max if job in demands else None,
+            )
+            for job in self._at_work
+        }
+
+    def _begin(self, group: DecodeGroup) -> None:
+        group.members = group.live
         try:
-            group.run = self._pool.submit(self._as_one(works, label))
+            group.run = self._pool.submit(group.as_one(self._ladder))
         except CodecfleetError as error:
-            for each in members:
-                each.run.fail(error)
+            del self._groups[group.number]
+            self._fail(group, error, None)
             return
-        group.run.result.add_done_callback(lambda _: self._end(group, members))
+        self.decoded += 1
+        group.run.result.add_done_callback(partial(self._end, group.number))
 
-    def _as_one(self, works: Sequence[EncodeSegment], label: str) -> Work[Any]:
-        """Return the works as one work of the ladder's job, in which they share their cores."""
-        first = works[0]
-        apart_from = self._labels.get((first.job, first.apart_from), "")
-        if len(works) == 1:
-            return replace(first, job=self._ladder, label=label, apart_from=apart_from)
-        avoid = frozenset(chain.from_iterable(work.constraints.avoid for work in works))
-        constraints = replace(first.constraints, avoid=avoid)
-        shares = (
-            replace(work, constraints=constraints, cores=max(1, work.cores // len(works)))
-            for work in map(_anywhere, works)
-        )
-        return EncodeTogether(
-            job=self._ladder,
-            label=label,
-            apart_from=apart_from,
-            constraints=constraints,
-            ships=first.ships,
-            segments=tuple(shares),
-        )
+    def _end(self, number: int, _: "asyncio.Future[Any]") -> None:
+        group = self._groups.pop(number)
+        if (run := group.run) is not None and not run.result.cancelled():
+            if (error := run.result.exception()) is not None:
+                self._fail(group, cast("CodecfleetError", error), run.origin)
+            else:
+                results = run.result.result() if len(group.members) > 1 else (run.result.result(),)
+                for each, encoded in zip(group.members, results, strict=True):
+                    each.run.end(encoded, run.origin or _NOWHERE)
+        self._begin_next()
 
-    def _end(self, group: _Group, members: Sequence[_Member]) -> None:
-        run = group.run
-        if run is None or run.result.cancelled():
-            return  # every member was withdrawn
-        if (error := run.result.exception()) is not None:
-            self._alone |= {(each.work.job, each.work.segment) for each in members}
-            for each in members:
-                each.run.fail(cast("CodecfleetError", error), run.origin)
+    def _fail(self, group: DecodeGroup, error: CodecfleetError, origin: ResultOrigin | None) -> None:
+        """Give all members the error. If one of them may have caused it, their next tries run alone."""
+        if len(group.members) > 1:
+            self._common += [error] if error.retry is Retry.NEVER else []
+            if fault_of(error, group.members[0].work.constraints) in _OF_THE_WORK:
+                self._alone |= {(each.work.job, each.work.segment) for each in group.members}
+        for each in group.members:
+            each.run.fail(error, origin)
+
+    def _withdrawn(self, number: int, result: "asyncio.Future[EncodedSegment]") -> None:
+        """Cancel a group's work, or forget the group, if none of its members is wanted any more."""
+        group = self._groups.get(number)
+        if not result.cancelled() or group is None or group.live:
             return
-        result = run.result.result()
-        results = result if len(members) > 1 else (result,)
-        for each, encoded in zip(members, results, strict=True):
-            each.run.end(encoded, run.origin or _NOWHERE)
-
-    def _withdrawn(self, group: _Group, result: "asyncio.Future[EncodedSegment]") -> None:
-        """Cancel a group's work if none of its members is wanted any more."""
-        if result.cancelled() and group.run is not None and all(each.run.result.done() for each in group.members):
+        if group.run is not None:
             group.run.cancel()
+        else:
+            del self._groups[number]
 
+    def _give_up(self, number: int, job: str, why: str) -> None:
+        """Replace the worker of a group once every member wants that: the slowest decides how long work may take."""
+        group = self._groups.get(number)
+        if group is None or group.run is None:
+            return
+        group.given_up.add(job)
+        if group.given_up >= {each.work.job for each in group.live}:
+            group.run.give_up(why)
 
-def _anywhere(work: EncodeSegment) -> EncodeSegment:
-    """Return the work without what only its own job knows: stations to avoid, and its first run."""
-    return replace(work, constraints=replace(work.constraints, avoid=frozenset()), apart_from="")
+    def _progress(self, number: int) -> RunProgress:
+        """Return the progress of every member of a group."""
+        group = self._groups.get(number)
+        return RunProgress() if group is None or group.run is None else group.run.progress
 
-
-def demand_of_all(ladder: str, demands: Sequence[Demand]) -> Demand | None:
-    """Return the demand of a whole ladder; None if no rendition has a demand.
-
-    Its segments are those of the rendition with the most work left, and each is encoded for every rendition.
-    """
-    if not demands:
-        return None
-    most = max(demands, key=lambda each: sum(each.segments))
-    kinds = {each.encoder for each in demands}
-    return replace(
-        most,
-        job=ladder,
-        renditions=tuple(chain.from_iterable(each.renditions for each in demands)),
-        encoder=kinds.pop() if len(kinds) == 1 else EncoderChoice.AUTO,
-        software_decode=next((each.software_decode for each in demands if each.software_decode), ""),
-        has_filters=any(each.has_filters for each in demands),
-        filter_bytes=sum(each.filter_bytes for each in demands),
-    )
+    def _running_label(self, job: str, label: str) -> str:
+        """Return the label in the pool of a rendition's running work; "" if it does not run."""
+        running = (each for each in self._groups.values() if each.run is not None)
+        named = (each for each in running for it in each.members if (it.work.job, it.work.label) == (job, label))
+        return next((each.label for each in named), "")

@@ -87,6 +87,39 @@ class BadPool(LocalPool):
         return result
 
 
+class SmallPool(LocalPool):
+    """A pool in which no machine can run all renditions at once; it counts how many works run at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self._running = 0
+        self.most = 0
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Refuse the whole ladder."""
+        never = "it has not enough memory" if len(demand.renditions) > 1 else ""
+        return replace(await super().preview(demand), never=never)
+
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
+        """Count the work while it runs."""
+        self._running += 1
+        self.most = max(self.most, self._running)
+        try:
+            return await super().result_of(work, look)
+        finally:
+            self._running -= 1
+
+
+class UnreadablePool(LocalPool):
+    """A pool whose workers cannot read one segment of the source."""
+
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
+        """Fail for that segment."""
+        if "segment 2" in work.label:
+            raise InputUnreadable("the source cannot be read any more", "Check it.")
+        return await super().result_of(work, look)
+
+
 def ladder(
     spec: LadderSpec,
     slots: int = 3,
@@ -276,6 +309,32 @@ def _starts_s(report: LadderReport) -> dict[str, Fraction]:
             times_s = [each.pts * Fraction(each.time_base) for each in opened.demux(0) if each.pts is not None]
         starts_s[track.given.name] = min(times_s)
     return starts_s
+
+
+def test_an_error_of_the_source_names_no_rendition(film: Path, tmp_path: Path) -> None:
+    """It would end any of them."""
+    with pytest.raises(InputUnreadable) as caught:
+        ladder(ladder_spec(film, tmp_path), pool=UnreadablePool(3))
+    assert caught.value.message == "the source cannot be read any more"
+
+
+@pytest.mark.parametrize("workers", [1, None])
+def test_renditions_that_run_apart_keep_to_the_workers(workers: int | None, film: Path, tmp_path: Path) -> None:
+    """Then each segment is decoded for each rendition, and the report says why."""
+    pool = SmallPool()
+    report = ladder(ladder_spec(film, tmp_path, workers=workers), pool=pool)
+    assert (report.decoded, report.apart) == (report.encoded, "it has not enough memory")
+    assert pool.most == 1 if workers else pool.most > 1
+
+
+def test_finished_renditions_count_as_progress(film: Path, tmp_path: Path) -> None:
+    """A ladder that goes on from finished renditions has all frames at its end."""
+    spec = ladder_spec(film, tmp_path)
+    with pytest.raises(SegmentFailed):
+        ladder(spec, pool=BadPool("low"))
+    counted: list[int] = []
+    ladder(spec, progress=counted.append)
+    assert counted[-1] == FRAMES * len(RUNGS)
 
 
 def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:

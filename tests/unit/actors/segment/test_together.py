@@ -292,7 +292,7 @@ def test_a_software_encoder_that_fails_names_its_segment(source: Path, monkeypat
 
 
 def test_a_session_that_is_missing_closes_the_others(source: Path) -> None:
-    """While a limit allows fewer sessions than there are renditions, the work holds none and may wait."""
+    """While a limit allows fewer sessions than there are renditions, the work holds nothing and may wait."""
     device = FakeDevice()
     device.encoder.sessions_max = 1
     work = together([on_nvenc(source), on_nvenc(source, scale=(64, 48))])[0]

@@ -1,0 +1,86 @@
+"""Decides which works of a ladder's renditions begin now, so that they share their decodes. Pure.
+
+Works that decode the same segment form a group. A group that no other rendition can join begins at once. Any other
+group begins when the ladder has a free slot, unless a rendition that may still join has more work to ask for now. So a
+rendition that is late, for example because its disk is slow, shares the next segment again. No time is measured: such a
+rendition will ask, or end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Next(Enum):
+    """Whether a rendition will ask for more work before any of its works ends."""
+
+    SURE = "sure"  #: it has no work, so it will ask or end
+    LIKELY = "likely"  #: it has less work than it may have
+    NONE = "none"  #: all its remaining segments are asked for, or it may not have more work now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenditionState:
+    """The state of a rendition that has segments left."""
+
+    runs: int = 0  # its works that have not ended
+    segments: int = 0  # the segments of these works; a late segment may have two works
+    left: int | None = None  # its segments that are not encoded yet; None before it has said so
+    runs_max: int | None = None  # how many works it may have at a time, besides the limit of the slots
+
+    def next(self, slots: int) -> Next:
+        """Return whether it will ask for more, if the ladder has this many slots."""
+        if self.left is not None and self.segments >= self.left:
+            return Next.NONE
+        if not self.runs:
+            return Next.SURE
+        at_once = slots if self.runs_max is None else min(slots, self.runs_max)
+        return Next.LIKELY if self.runs < at_once else Next.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroup:
+    """Works that decode the same segment, and have not begun."""
+
+    number: int  # a later group has a larger number
+    segment: int
+    lacks: frozenset[str] = frozenset()  # the renditions with segments left that have not asked for this segment
+    is_second: bool = False  # whether it runs a late segment a second time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderRoom:
+    """What a ladder may run."""
+
+    slots: int  # the ladder's slots in the pool
+    running: int = 0  # the groups that have begun
+    runs_max: int | None = None  # how many groups may run at a time, however many slots there are
+
+
+_HARMLESS: Final = {False: {Next.NONE}, True: {Next.NONE, Next.LIKELY}}
+"""Renditions for which a group does not wait. Not every rendition runs a late segment a second time, so a second run
+waits only for those that are sure to ask for something."""
+
+
+def beginning(
+    groups: Sequence[OpenGroup], renditions: Mapping[str, RenditionState], room: LadderRoom
+) -> tuple[int, ...]:
+    """Return the numbers of the groups that begin now. The earliest segments come first.
+
+    Groups that lack no rendition do not wait for a slot here, but in the pool. ``renditions`` has each that a group
+    lacks.
+    """
+    most = len(groups) if room.runs_max is None else max(0, room.runs_max - room.running)
+    ordered = sorted(groups, key=lambda each: (each.segment, each.number))
+    complete = [each.number for each in ordered if not each.lacks][:most]
+    free = min(most - len(complete), room.slots - room.running - len(complete))
+    if free <= 0:
+        return tuple(complete)
+    coming = {job: rendition.next(room.slots) for job, rendition in renditions.items()}
+    rest = [(each, {coming[job] for job in each.lacks}) for each in ordered if each.lacks]
+    ready = [each.number for each, lacking in rest if lacking <= _HARMLESS[each.is_second]][:free]
+    if room.running or complete or ready:
+        return (*complete, *ready)
+    # Nothing runs whose end would bring more work, so nothing waits for work that may never come.
+    return tuple(each.number for each, lacking in rest if Next.SURE not in lacking)[:1]
