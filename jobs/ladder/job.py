@@ -4,9 +4,8 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,6 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
-from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
@@ -23,28 +21,21 @@ from ..package.cmaf import write_tracks
 from ..package.manifests.manifests import manifests
 from ..package.values import Package, PlayedKind
 from ..plan.placing import demand_of
-from ..plan.plan import Plan, plan_of
-from ..plan.reads import Reads, read_for
 from ..report.channel import EventChannel
 from ..report.events import Progress
 from ..report.report import Report
 from ..request.config import load_config
-from ..request.spec import TranscodeSpec
 from ..run.job_run import JobRun, PlannedJob
-from ..source.source import SourceStamp
 from ..stills.job import make_stills
-from ..stills.spec import StillsSpec
 from .demands import LadderPlace, place_ladder
+from .plan import Ladder, naming, plan_ladder, thumbnails_spec
 from .publish import LadderFolder, recorded_files
-from .report import INDEX, LadderReport, LeftOut
-from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
+from .report import INDEX, LadderReport
 from .spec import LadderSpec
 from .together import DecodeOnce
-from .tracks import given_tracks, only_played
+from .tracks import given_tracks
 
 PACKAGE: Final = "package"  #: The folder's name while the job runs
-THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
-THUMBNAIL_GRID: Final = (10, 10)  #: Columns and rows of a sheet
 
 
 async def make_ladder(
@@ -93,79 +84,6 @@ def _keep(spool: Spool) -> None:
         spool.keep()
     else:
         spool.remove()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
-    """A planned ladder."""
-
-    spec: LadderSpec
-    stamp: SourceStamp  #: The source's version before it was read
-    plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
-    left_out: tuple[LeftOut, ...]
-
-
-def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) -> Ladder:
-    """Read the source once, and decide which renditions to make, in ``folder``.
-
-    ``preset_text`` is the content of the preset's file, if the file is on another machine.
-
-    Raises:
-        InputError: the source cannot be read.
-        RequestError: the preset or an option is wrong, or does not fit the source.
-    """
-    rungs = read_rungs(spec.preset, preset_text)
-    asked = [rendition_spec(spec, rung, folder, carries=True) for rung in rungs]
-    check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
-    stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
-    reads = read_for(asked[0])
-    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
-    chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
-    (first, first_scale), *others = chosen
-    carrying = _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)
-    plans = {first.name: only_played(carrying)}
-    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
-    beside_s = plans[first.name].carry.first_presentation_s
-    folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
-    for rung, scale in others:
-        plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
-        plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
-    return Ladder(spec=spec, stamp=stamp, plans=plans, left_out=left_out)
-
-
-def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
-    with _naming(rung.name):
-        return plan_of(spec.model_copy(update={"scale": scale}), reads)
-
-
-def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
-    """Return the request for thumbnails, which are taken from the smallest rendition."""
-    smallest = min(ladder.plans.values(), key=lambda plan: plan.encoder.format.width * plan.encoder.format.height)
-    return StillsSpec(
-        source=smallest.spec.output,
-        output=folder / THUMBNAILS,
-        every_s=ladder.spec.thumbnails_s,
-        sheet=THUMBNAIL_GRID,
-        workers=ladder.spec.workers,
-        device="cpu",
-        ship=True,  # other machines do not see the work folder
-    )
-
-
-@contextmanager
-def _naming(rendition: str, is_common: Callable[[CodecfleetError], bool] = lambda _: False) -> Iterator[None]:
-    """Name the rendition in the message of an error, unless the error would end any rendition.
-
-    Other renditions may have the same error, so it stays as it is.
-    """
-    try:
-        yield
-    except CodecfleetError as error:
-        if isinstance(error, InputError | FleetUnavailable | Cancelled) or is_common(error):
-            raise
-        named = type(error)(f"rendition {rendition}: {error.message}", *error.args[1:])
-        named.where = error.where
-        raise named from error
 
 
 @dataclass(slots=True)
@@ -218,7 +136,7 @@ class _LadderRun:
         )
         try:
             async with turn:
-                with _naming(name, once.is_common):
+                with naming(name, once.is_common):
                     report = await run.run()
         finally:
             once.leave(job)
