@@ -36,7 +36,7 @@ from ...actors.decode.decoding import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...errors import ProofFailed
 from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join, Lost, Run, Withdraw
-from .ladder import Attempt, FaultKind, given_up, next_step, reason
+from .retries import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
 # The two values below apply to each concurrent run. No other pair that was tried is faster (docs/speed.md).

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from ...actors.decode.decoding import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...errors import CodecfleetError
-from .ladder import Attempt
+from .retries import Attempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from enum import Enum
 
 from ...actors.decode.decoding import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
-from .ladder import Attempt
+from .retries import Attempt
 
 
 class SegmentState(Enum):

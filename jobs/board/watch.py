@@ -14,7 +14,7 @@ from ...cluster.worker_names import NO_WORKER
 from ...errors import CodecfleetError, DeadlineMissed, WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
-from .ladder import Attempt, next_step
+from .retries import Attempt, next_step
 
 ResultT = TypeVar("ResultT")
 _NOWHERE: Final = ResultOrigin(NO_WORKER, "")

@@ -15,7 +15,7 @@ from ...cluster.fleet.run import LookedRun, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...cluster.worker_names import NO_WORKER
 from ...errors import CodecfleetError, Retry
-from ..board.ladder import FaultKind, fault_of
+from ..board.retries import FaultKind, fault_of
 from .demands import demand_of_all
 from .group import DecodeGroup, GroupMember, label_of
 from .sharing import LadderRoom, OpenGroup, RenditionState, beginning

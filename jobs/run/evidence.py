@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 
 from ...actors.decode.decoding import DecodeRange, DecodeTally, OpenTrack, PictureDecoder, decode_range
 from ...errors import redacted
-from ..board.ladder import Attempt
+from ..board.retries import Attempt
 from ..join.spool import storage_error
 from .reporting import attempt_report
 

@@ -16,7 +16,7 @@ from ...actors.tracks.loudness import Loudness
 from ...cluster.grouping import counted
 from ...cluster.worker_names import WorkerId
 from ..board.events import Run
-from ..board.ladder import Attempt
+from ..board.retries import Attempt
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
 from ..plan.plan import Plan

@@ -9,7 +9,7 @@ from codecfleet.cluster.ray.embedded import refusal_in
 from codecfleet.cluster.ray.ray_failures import LossScope, classify
 from codecfleet.cluster.ray.ray_words import first_line
 from codecfleet.errors import ObjectStoreFull
-from codecfleet.jobs.board.ladder import Attempt, FaultKind, next_step
+from codecfleet.jobs.board.retries import Attempt, FaultKind, next_step
 
 CREATION = """The actor died because of an error raised in its creation task, \x1b[36mray::A.__init__()\x1b[39m (pid=7)
            ^^^^^^^^^^^^^^^^^^

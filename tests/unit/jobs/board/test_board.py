@@ -9,7 +9,7 @@ from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.errors import CodecfleetError, DeviceLost, EncoderFailed, SegmentFailed, WorkerBroken, WorkerLost
 from codecfleet.jobs.board.board import UNSOUND_MOVES, Board, decide, seams_agree, start_next
 from codecfleet.jobs.board.events import Fail, Finished, Join, Lost
-from codecfleet.jobs.board.ladder import ATTEMPTS
+from codecfleet.jobs.board.retries import ATTEMPTS
 from codecfleet.jobs.board.segment import SegmentState
 
 

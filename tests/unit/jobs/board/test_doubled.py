@@ -8,7 +8,7 @@ from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.errors import EncoderFailed, InputUnreadable, WorkerLost
 from codecfleet.jobs.board.board import Board, decide, double, start_next
 from codecfleet.jobs.board.events import Event, Fail, Finished, Join, Lost, Run, Withdraw
-from codecfleet.jobs.board.ladder import ATTEMPTS
+from codecfleet.jobs.board.retries import ATTEMPTS
 from codecfleet.jobs.board.segment import SegmentState
 
 

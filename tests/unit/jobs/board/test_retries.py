@@ -26,7 +26,7 @@ from codecfleet.errors import (
 )
 from codecfleet.jobs.board.board import Board, decide, start_next
 from codecfleet.jobs.board.events import Fail, Finished, Lost, Run
-from codecfleet.jobs.board.ladder import ATTEMPTS, LOSSES, MOVES, Attempt, FaultKind, next_step
+from codecfleet.jobs.board.retries import ATTEMPTS, LOSSES, MOVES, Attempt, FaultKind, next_step
 
 GPU = "node/gpu#0:7"
 ERRORS = (
