@@ -18,6 +18,7 @@ FILES: dict[type[BaseModel], dict[str, object]] = {
     InferSpec: {"source": "in.mkv", "output": "out.npz", "loadable": "net"},
 }
 TEXTS = {
+    options.TARGET: "xpsnr:42:p5",
     options.RATE: "128k",
     options.TIME: "0:02.5",
     options.SIZE: "720p",
