@@ -54,7 +54,7 @@ def _decoding(work: EncodeSegment) -> tuple[object, ...]:
     on_device = work.encoder.on_device
     return (
         work.decode,
-        (work.start_ticks, work.end_ticks),
+        work.interval,
         work.numbers,
         work.filters.has_memory,
         on_device,

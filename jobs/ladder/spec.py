@@ -3,11 +3,11 @@
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ...actors.media.location import absolute
 from ..package.values import Layout
-from ..request.carried import Carried
+from ..request.carried import SoundAndSubtitles
 from ..request.options import Option
 from ..request.parts import PATH, RULES, VIDEO, JobRequest, Keyframes, Part, Source, SourceRange, Strict
 from ..request.picture import ConversionOptions, FramingOptions
@@ -65,7 +65,7 @@ class LadderSpec(
     Reaching,
     RunOptions,
     Segmenting,
-    Carried,
+    SoundAndSubtitles,  # not Carried: the preset may choose the sound's codec
     SourceRange,
     ConversionOptions,
     FramingOptions,
@@ -91,11 +91,6 @@ class LadderSpec(
         Option("--overwrite", RULES, default="refuse"),
     ] = False
     strict: Strict = False
-
-    @model_validator(mode="after")
-    def _check_audio(self) -> Self:
-        """Check nothing: the preset may choose the sound's codec, so each rendition's request makes this check."""
-        return self
 
     @property
     def for_each(self) -> dict[str, Any]:

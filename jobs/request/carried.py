@@ -10,7 +10,7 @@ from .parts import TRACKS, AudioTracks, Part
 from .values import LOUDNESS_MAX, LOUDNESS_MIN
 
 
-class Carried(Part):
+class SoundAndSubtitles(Part):
     """How a job treats sound and subtitle tracks."""
 
     audio_tracks: AudioTracks = None
@@ -50,6 +50,10 @@ class Carried(Part):
         Field(description="Keep subtitles, converted if the container requires it, or leave them out."),
         Option("--subtitles", TRACKS),
     ] = "copy"
+
+
+class Carried(SoundAndSubtitles):
+    """``SoundAndSubtitles`` of one output, for which the sound's codec is known."""
 
     @model_validator(mode="after")
     def _check_audio(self) -> Self:
