@@ -130,7 +130,7 @@ class _Kept:
                 self._heed(number, watch, has_ended=code is not None)
 
     def _heed(self, number: int, watch: SpotWatch, *, has_ended: bool) -> None:
-        """Handle a signal, or what its number stands for; if Ray ``has_ended``, only the driver is awaited."""
+        """Handle a signal's number or an event's; if Ray ``has_ended``, only the driver is awaited."""
         if number in _ENDS_IT and has_ended:
             self.driver.kill()
         elif number in _ENDS_IT:

@@ -1,8 +1,8 @@
 """Writes a CMAF header (ISO/IEC 23000-19, 7.3.1) from a track of a proven mp4 file.
 
 The description of the track is copied unchanged: the sample entry with its codec configuration, colours and HDR values,
-the language, and the picture's rotation. Track ID, durations and sample tables belong to the file, so they are written
-anew.
+the language, and the picture's rotation. The new file gets a track ID, durations and sample
+tables of its own.
 """
 
 import struct

@@ -168,7 +168,7 @@ def _fragment(read: Read, movie: Section, data: Section) -> StatedFragment:
 
 
 def _defaults(header: bytes) -> StatedSample:
-    """Return a sample with the defaults of ``tfhd``; 0 stands for a missing default."""
+    """Return a sample with the defaults of ``tfhd``; a missing default is 0."""
     flags, at, found = int.from_bytes(header[1:4]), 8, dict[int, int]()
     if not flags & _BASE_IS_MOOF:
         raise ProofFailed("a fragment does not count positions from its own beginning", _ADVICE)
