@@ -105,12 +105,20 @@ class DecodePath(Generic[PictureT]):
     whole: bool = False
 
     def open_chain(
-        self, filters: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
+        self,
+        filters: FilterSettings,
+        time_base: Fraction,
+        interval: tuple[int | None, int | None] = (None, None),
+        *,
+        own_pictures: bool = False,
     ) -> PictureChain[Any]:
-        """Return the chain that converts pictures, where they are, for a segment that is shown during ``interval``."""
+        """Return the chain that converts pictures, where they are, for a segment that is shown during ``interval``.
+
+        ``own_pictures`` is as for ``FilterChain``.
+        """
         if self.device is not None:
             return DeviceChain(filters.output, self.device)
-        return FilterChain(filters, time_base, interval)
+        return FilterChain(filters, time_base, interval, own_pictures=own_pictures)
 
 
 @contextmanager

@@ -207,7 +207,8 @@ def _encoded_on(
     progress.finish(min(len(each.taken.due) for each in renditions))
     # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.
     count, encode_s = len(works), sum(each.encode_s for each in renditions)
-    shared_s = (time.perf_counter() - began_s - encode_s) / count
+    # Encoders that worked at the same time may have worked for longer than all of it took.
+    shared_s = max(0.0, time.perf_counter() - began_s - encode_s) / count
     return tuple(
         _result(work, each, passes.decode_s / count, shared_s) for work, each in zip(works, renditions, strict=True)
     )

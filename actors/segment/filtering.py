@@ -186,13 +186,20 @@ class FilterChain:
     """Turns decoded frames into the encoder's input, with a new graph for each change of the input format.
 
     The segment is shown during ``interval``, in ticks: filters with memory also get the pictures around it, which
-    ``resized`` does not count.
+    ``resized`` does not count. With ``own_pictures``, no frame that it yields is one that it has taken, even if nothing
+    is filtered; the pixels are not copied for that.
     """
 
     def __init__(
-        self, settings: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
+        self,
+        settings: FilterSettings,
+        time_base: Fraction,
+        interval: tuple[int | None, int | None] = (None, None),
+        *,
+        own_pictures: bool = False,
     ) -> None:
         self._settings = settings
+        self._own_pictures = own_pictures
         self._start, self._end = interval
         self._time_base = time_base
         self._given: _Given | None = None
@@ -206,7 +213,7 @@ class FilterChain:
         if given != self._given:
             yield from self.finish()
             self._given = given
-            is_needed = self._settings.needs_graph or self._converts(given)
+            is_needed = self._own_pictures or self._settings.needs_graph or self._converts(given)
             self._graph = self._mapped(lambda: self._build(given)) if is_needed else None
         is_own = (self._start is None or ticks >= self._start) and (self._end is None or ticks < self._end)
         if is_own and (frame.width, frame.height) != self._settings.size:

@@ -12,6 +12,7 @@ from ..decode.decoding import DecodeRange, PictureT
 from ..device.work import WorkContext
 from .decode_path import DecodePath
 from .rendition import PictureSink, Prepared, RenditionSettings
+from .sink_thread import SinkThread
 from .walk import SegmentTally, SegmentWalk
 
 
@@ -80,9 +81,14 @@ class SegmentPasses(Generic[PictureT]):
         self._leads = leads
 
     def walk(self, renditions: Sequence[tuple[RenditionSettings, PictureSink]]) -> list[Taken]:
-        """Decode the segment, and give its pictures to the sink of each rendition."""
+        """Decode the segment, and give its pictures to the renditions' sinks, at the same time if in host memory."""
+        at_once = len(renditions) > 1 and self.path.device is None
         with ExitStack() as stack:
-            prepared = [stack.enter_context(Prepared(made, self.path, sink)) for made, sink in renditions]
+            sinks = [stack.enter_context(SinkThread(sink)) if at_once else sink for _, sink in renditions]
+            prepared = [
+                stack.enter_context(Prepared(made, self.path, sink, own_pictures=at_once))
+                for (made, _), sink in zip(renditions, sinks, strict=True)
+            ]
             walk: SegmentWalk[PictureT, tuple[Prepared[PictureT], PictureT]] = SegmentWalk(
                 self._range,
                 self._interval,
@@ -132,8 +138,8 @@ class SegmentPasses(Generic[PictureT]):
 def _filtered(
     renditions: "Sequence[Prepared[PictureT]]", ticks: int, picture: PictureT
 ) -> Iterator[tuple[int, tuple["Prepared[PictureT]", PictureT]]]:
-    # Renditions without filters share the picture. Filters and encoders copy its times when they take it, so each
-    # rendition may overwrite the times that an earlier one has set.
+    # On a device, renditions without filters share the picture, which holds its time apart from the surface. In host
+    # memory each rendition has a picture of its own, since encoders write times into it.
     for rendition in renditions:
         for at, made in rendition.chain.push(ticks, picture):
             yield at, (rendition, made)

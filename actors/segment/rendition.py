@@ -59,12 +59,17 @@ class PictureSink(Protocol):
 
 
 class Prepared(Closing, Generic[PictureT]):
-    """Filters, paces and burns a rendition's pictures, and gives them to ``sink``."""
+    """Filters, paces and burns a rendition's pictures, and gives them to ``sink``.
 
-    def __init__(self, made: RenditionSettings, path: DecodePath[PictureT], sink: PictureSink) -> None:
+    With ``own_pictures``, no picture that it gives is the decoder's, though it may have the same pixels in memory.
+    """
+
+    def __init__(
+        self, made: RenditionSettings, path: DecodePath[PictureT], sink: PictureSink, *, own_pictures: bool = False
+    ) -> None:
         self.sink = sink
         self.began_ticks: int | None = None  # if the track has its own rate: the time of the first source picture
-        self.chain = path.open_chain(made.filters, made.time_base, made.interval)
+        self.chain = path.open_chain(made.filters, made.time_base, made.interval, own_pictures=own_pictures)
         self._made = made
         self._pacer: Pacer[tuple[PictureT, Messages]] | None = None
         if made.filters.rate is not None and made.numbers is not None:

@@ -1,0 +1,46 @@
+"""Gives a rendition's pictures to its sink in a thread, so that the renditions of a segment are encoded at once."""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from ..bitstream.picture_messages import Messages
+from ..closing import Closing
+from .rendition import PictureSink
+
+_CALLS: Final = 3
+"""How many calls may wait for the sink, so that a picture that takes long does not hold up the other renditions."""
+
+
+class SinkThread(Closing):
+    """A sink that calls ``sink`` in a thread of its own, in order. An error of ``sink`` is raised by a later call."""
+
+    def __init__(self, sink: PictureSink) -> None:
+        self._sink = sink
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-rendition")
+        self._calls: deque[Future[bool]] = deque()
+
+    @property
+    def done(self) -> int:
+        """How many pictures the sink has done."""
+        return self._sink.done
+
+    def close(self) -> None:
+        """End the thread after the call that it makes now."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def take(self, ticks: int, picture: Any, messages: Messages = (), /) -> None:  # noqa: ANN401 - in host memory
+        """Hand a picture to the thread; wait while too many wait. Nothing else may use the picture any more."""
+        while len(self._calls) >= _CALLS:
+            self._calls.popleft().result()
+        self._calls.append(self._thread.submit(self._taken, ticks, picture, messages))
+
+    def drain(self) -> bool:
+        """Wait for one call, after adding some that drain the sink; return False once nothing is left."""
+        while len(self._calls) < _CALLS:
+            self._calls.append(self._thread.submit(self._sink.drain))
+        return self._calls.popleft().result()
+
+    def _taken(self, ticks: int, picture: Any, messages: Messages) -> bool:  # noqa: ANN401 - in host memory
+        self._sink.take(ticks, picture, messages)
+        return True
