@@ -725,6 +725,7 @@ def test_a_server_that_was_away_is_used_again(server: PostgresServer) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_a_killed_test(server: PostgresServer) -> None:
     """The server ends, and its folder is removed."""
     assert server.folder.exists()  # PostgreSQL is installed
