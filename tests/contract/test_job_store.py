@@ -389,7 +389,7 @@ class TestJobStore:
 
     def test_any_calls_leave_the_jobs_of_the_model(self, bench: Bench) -> None:
         """States, attempts, order, admission, leases and output are those of the model."""
-        some = settings(max_examples=max(10, settings().max_examples // 4), stateful_step_count=30, deadline=None)
+        some = settings(max_examples=settings().max_examples // 4, stateful_step_count=30, deadline=None)
         run_state_machine_as_test(lambda: StoreMachine(bench), settings=some)
 
     def test_claimers_at_one_time_never_get_the_same_job(self, bench: Bench, store: JobStore) -> None:
@@ -725,6 +725,7 @@ def test_a_server_that_was_away_is_used_again(server: PostgresServer) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_a_killed_test(server: PostgresServer) -> None:
     """The server ends, and its folder is removed."""
     assert server.folder.exists()  # PostgreSQL is installed

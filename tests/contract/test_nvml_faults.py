@@ -155,7 +155,7 @@ FAULTY_NODE = node(H100_MIG, L4)
 HEALTHY = probed(busy(FakeNvml(FAULTY_NODE)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=2 * settings().max_examples)
 @given(
     function=st.sampled_from(_called(FAULTY_NODE)),
     code=st.sampled_from([*return_codes(), NO_SUCH_CODE]),

@@ -21,8 +21,7 @@ CACHE = SOURCES.parents[1] / "build" / "driver_sim"
 PACKAGES = ("gcc", "pkg-config", "libffmpeg-nvenc-dev", "libavcodec-dev", "libavutil-dev", "libswscale-dev")
 FLAGS = (
     "-std=c11",
-    "-O2",
-    "-g",
+    "-O1",
     "-fPIC",
     "-fexceptions",
     "-fvisibility=hidden",

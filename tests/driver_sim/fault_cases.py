@@ -81,7 +81,7 @@ def told_of_rows(request: pytest.FixtureRequest, folder: Path, case_of: Callable
 
 
 def first_of_each(rows: Iterable[Row]) -> frozenset[str]:
-    """Return the name of the first row of each program, action and outcome: CI tests only these, at any stage."""
+    """Return the name of the first row of each program, action and outcome: CI tests only these."""
     first: dict[object, str] = {}
     for row in rows:
         first.setdefault((row.program, row.fault.action, row.outcome), row.name)

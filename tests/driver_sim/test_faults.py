@@ -33,8 +33,6 @@ from .fault_table import (
 from .scenario import Action
 from .simulated_driver import needs
 
-SHARING = ("EGL", "EGL image", "cudla standalone", "nvscibuf", "nvscisync")
-"""Programs whose calls go through the same code as those of other programs."""
 pytestmark = needs("PyNvVideoCodec", "cuda")
 
 
@@ -62,9 +60,8 @@ FIRST = first_of_each(ROWS)
 
 
 def is_for_later(row: Row) -> bool:
-    """Whether CI leaves a row out: harmless rows, and repetitions of a kind, except status codes at every stage."""
-    has_stages = row.fault.action is Action.STATUS and row.program not in SHARING
-    return row.outcome is Ends.NOTHING or (row.name not in FIRST and not has_stages)
+    """Whether CI leaves a row out: harmless rows, and repetitions of a program, action and outcome."""
+    return row.outcome is Ends.NOTHING or row.name not in FIRST
 
 
 @pytest.mark.parametrize("row", swept(ROWS, is_slow=is_for_later), ids=lambda row: row.name)

@@ -127,6 +127,8 @@ def test_three_dlas_do_a_job_without_a_warning(
     assert found.calls["cudlaModuleLoadFromMemory"] <= 2 * DLAS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_dla_that_breaks_costs_the_job_nothing(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:

@@ -11,6 +11,7 @@ from codecfleet.actors.worker.host import FENCED_CODE
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.sweeps import swept
 
 from .scenario import Scenario, machine
 from .simulated_driver import needs, run_simulated
@@ -43,7 +44,7 @@ def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers
     assert "second process of this GPU's worker: it was killed by SIGKILL" in ran.stderr
 
 
-@pytest.mark.parametrize(("what", "code"), [("killed", -signal.SIGKILL), ("asked", FENCED_CODE)])
+@pytest.mark.parametrize(("what", "code"), swept([("killed", -signal.SIGKILL), ("asked", FENCED_CODE)]))
 def test_a_second_process_that_hangs_ends_with_the_first(tmp_path: Path, what: str, code: int) -> None:
     """If a call holds the second process, the worker notices the silence and ends; no process stays on its GPU.
 

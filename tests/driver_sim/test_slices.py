@@ -17,7 +17,6 @@ import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.integration.ray_cluster import RayCluster, ray_cluster
-from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import needs, simulated_environment
@@ -108,7 +107,8 @@ def assert_exact(clip: Path, output: Path) -> None:
     assert f"complete: {FRAMES} frames" in checked.stdout
 
 
-@pytest.mark.parametrize("name", swept(["slices", "guest"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param("slices", marks=pytest.mark.ci), "guest"])
 def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp_path: Path) -> None:
     """Several slices and a vGPU work, each in its own worker process; the film is exact, and never leaves a GPU."""
     env = {**os.environ, **simulated(name, tmp_path / "simulation")}

@@ -188,6 +188,8 @@ def test_a_batch_in_a_queue_tells_what_it_used(films: Path, monkeypatch: pytest.
     os.close(told)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_killed_batch_in_a_queue_has_told_what_its_finished_files_used(films: Path) -> None:
     """A file counts at the latest when its end is printed."""
     told, out = os.memfd_create("told"), films.parent / "out"

@@ -61,7 +61,7 @@ def clip_of(structure: dict[str, object]) -> Clip:
 
 
 @given(STRUCTURES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 2, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_structure_comes_out_picture_by_picture(structure: dict[str, object]) -> None:
     """Random GOPs, B-pyramids, open GOPs, variable frame rates and late starts: each picture once, at its time."""
     with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +102,7 @@ def test_any_time_base_is_kept_to_the_tick(tmp_path: Path, name: str, codec: str
 
 @pytest.mark.parametrize("encoder", swept(["libx264", "libx265"]))
 @given(seed=st.integers(0, 2**32), hits=st.integers(1, 12))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 5, deadline=None, suppress_health_check=list(HealthCheck))
 def test_damage_is_kept_as_a_sequential_decode_shows_it(encoder: str, seed: int, hits: int) -> None:
     """If bytes of the pictures are flipped, the output shows exactly what one sequential decode shows."""
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def test_a_reset_clock_goes_on(tmp_path: Path, workers: int) -> None:
 
 
 @given(st.integers(0, 60), st.integers(1, 60))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 5, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_part_holds_the_frames_that_are_shown_in_it(start: int, length: int) -> None:
     """--start and --end keep exactly the frames that are presented between them."""
     with tempfile.TemporaryDirectory() as folder:

@@ -97,7 +97,7 @@ def test_verify_notices_other_steps_than_the_report_names(
     assert check in {failed.name for failed in verified(source, output, told).failures}
 
 
-@pytest.mark.parametrize("name", TONED)
+@pytest.mark.parametrize("name", swept(TONED))
 def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
     """Colours and pictures match the formula; those of another transfer function do not."""
     source = make_clip(tmp_path / "source.mkv", PQ)

@@ -16,6 +16,7 @@ from codecfleet.errors import EncoderFailed
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.verify.job import verify
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
+from tests.sweeps import swept
 
 from .local_jobs import remuxed, spec_of, transcode
 
@@ -69,7 +70,11 @@ BITRATE = {"bitrate_bps": 100_000}
 
 
 @pytest.mark.parametrize(
-    ("codec", "rate"), [*((codec, {}) for codec in OUTPUTS), *((codec, BITRATE) for codec in OUTPUTS if codec != "av1")]
+    ("codec", "rate"),
+    [
+        *((codec, {}) for codec in OUTPUTS),
+        *swept((codec, BITRATE) for codec in OUTPUTS if codec != "av1"),
+    ],
 )
 def test_keyframes_lie_on_the_grid_and_nowhere_else(
     film: Path, tmp_path: Path, codec: str, rate: dict[str, int]

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.ray
 HOST = "codecfleet.cluster.fleet.host"
 """Part of the command line of the process connected to Ray."""
 OWN_WORKER = "cluster.worker.program"
+END_S = 5  # of the film
 FLEET = """
 import logging, sys, threading
 from codecfleet.cluster.fleet.default import default_pool
@@ -91,7 +92,8 @@ def left(pids: list[int], places: Mapping[str, str]) -> tuple[list[int], list[Pa
 
 def long_job(film: Path, name: str) -> list[object]:
     """Return the arguments of a job that takes a few seconds."""
-    return [*("--segment-seconds", "1", "--preset", "4", "--scale", "480x270"), film, film.parents[1] / "out" / name]
+    options = ("--segment-seconds", "1", "--preset", "4", "--scale", "480x270", "--end", str(END_S), "--workers", "2")
+    return [*options, film, film.parents[1] / "out" / name]
 
 
 @pytest.mark.parametrize("order", swept(["", "first"]))
@@ -155,7 +157,7 @@ def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, st
 def test_a_process_dies_in_the_middle(order: str, victim: str, film: Path) -> None:
     """If a worker, the host or one of Ray's processes is killed, the output is the same, and nothing is left."""
     out = film.parents[1] / "out"
-    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
+    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270), end_s=Fraction(END_S)))
     with program(*long_job(film, "killed.mp4"), env={**os.environ, "CODECFLEET_RAY": order}) as process:
         wait_for(process, "segment_finished")
         below = family(process)

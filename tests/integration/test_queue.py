@@ -71,8 +71,8 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def arguments(film: Path, output: Path, report: Path, scale: str = "480x270") -> list[str]:
-    """Return the arguments of a job with ten segments."""
-    options = ["--segment-seconds", "1", "--preset", "6", "--scale", scale, "--workers", "1"]
+    """Return the arguments of a job with six segments."""
+    options = ["--segment-seconds", "1", "--preset", "6", "--scale", scale, "--workers", "1", "--end", "6"]
     return ["transcode", *options, "--report", str(report), str(film), str(output)]
 
 

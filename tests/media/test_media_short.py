@@ -8,7 +8,7 @@ from codecfleet.jobs.fleet import Fleet
 from .cases import SHORT
 from .table import Row, run_case
 
-pytestmark = [pytest.mark.media, pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.media, pytest.mark.ray, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(300)]
 
 CASES_AT_ONCE = 2
 CUT = ("open GOP with recovery points", "interlaced transport stream with captions")

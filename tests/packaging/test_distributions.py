@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 FLOORS = ("actors", "cluster", "jobs")
 Build = Callable[[Path, str], Path]
 
@@ -60,6 +62,8 @@ def test_checkout_without_links_builds_the_same_wheel(build: Build, wheel: Path,
     assert _contents(build(checkout_without_links, "wheel")) == _contents(wheel)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_sdist_builds_the_same_wheel(build: Build, wheel: Path, sdist: Path, tmp_path: Path) -> None:
     """The sdist holds all that the wheel is made of."""
     subprocess.run(["tar", "-xzf", str(sdist), "-C", str(tmp_path)], check=True)

@@ -48,7 +48,7 @@ class Case:
 
 QUICK = [
     Case(Codec.HEVC, 1, (256, 200), count=12),
-    Case(Codec.HEVC, 4, (128, 720)),
+    Case(Codec.HEVC, 4, (128, 720), count=12),
     Case(Codec.AV1, 1, (256, 200), count=12),
     Case(Codec.VP9, 2, (560, 72), count=6),
     Case(Codec.VP9, 2, (560, 72), rate=RATE, count=6),

@@ -119,29 +119,26 @@ def test_x265_does_not_look_ahead_in_pictures_that_its_cutree_would_overrun() ->
         settle(Codec.HEVC, picture=wide, options=options)
 
 
-@pytest.mark.parametrize(("width", "height"), [(34, 32), (40, 64), (48, 32), (48, 130)])
-def test_narrow_pictures_do_not_end_the_process_that_encodes_hevc(width: int, height: int) -> None:
+def test_narrow_pictures_do_not_end_the_process_that_encodes_hevc() -> None:
     """A process encodes narrow pictures with x265, and its memory stays whole."""
     script = """
-import sys
 from fractions import Fraction
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.settle.software import settle_software, software_request
 from codecfleet.testing.clips import picture
-width, height = map(int, sys.argv[1:])
-size, tick = VideoFormat(width, height, "yuv420p", Fraction(25)), Fraction(1, 25)
-encoder, packets = SoftwareEncoder(settle_software(software_request(Codec.HEVC, preset=1), size, tick)), 0
-for number in range(12):
-    given = picture(number, width, height)
-    given.pts, given.time_base = number, tick
-    packets += len(encoder.encode(given))
-print(packets + len(encoder.finish()))
+for width, height in ((34, 32), (40, 64), (48, 32), (48, 130)):
+    size, tick = VideoFormat(width, height, "yuv420p", Fraction(25)), Fraction(1, 25)
+    encoder, packets = SoftwareEncoder(settle_software(software_request(Codec.HEVC, preset=1), size, tick)), 0
+    for number in range(12):
+        given = picture(number, width, height)
+        given.pts, given.time_base = number, tick
+        packets += len(encoder.encode(given))
+    print(packets + len(encoder.finish()))
 """
-    command = [sys.executable, "-c", script, str(width), str(height)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout.strip()) == (0, "12"), ended.stderr
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["12"] * 4), ended.stderr
 
 
 def test_the_initial_fullness_reaches_the_encoder() -> None:

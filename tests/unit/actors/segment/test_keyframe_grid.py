@@ -53,7 +53,7 @@ def test_ticks_and_multiples_agree(first: int, interval: Fraction, after: int) -
     multiple = grid.multiple(ticks)
     assert grid.begins(multiple) <= ticks < grid.begins(multiple + 1)
     following = grid.following(ticks)
-    assert following == min(tick for tick in map(grid.begins, range(multiple + 3)) if tick >= ticks)
+    assert following == min(tick for tick in map(grid.begins, range(multiple, multiple + 3)) if tick >= ticks)
     assert grid.begins(grid.multiple(following)) == following
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import av
@@ -21,6 +22,7 @@ from codecfleet.actors.tensors.host_tensor import HostTensorMaker, to_tensor
 from codecfleet.actors.tensors.plan import tensor_plan
 from codecfleet.actors.tensors.sample_places import sample_places
 from codecfleet.actors.tensors.tensor_format import TensorFormat
+from tests.sweeps import swept
 
 from .tensor_reference import KR_KB, PLANAR, frame_of, noise, reference
 
@@ -76,7 +78,7 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(case=CASES)
 def test_values_are_the_formulas(case: Case) -> None:
     """Every depth, sampling, range, matrix, siting and filter; any part to any size: within a rounding's reach."""
@@ -169,7 +171,7 @@ EARLY = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(case=CASES | EARLY)
 def test_arrays_are_exact(case: Case) -> None:
     """Products and sums of arrays give what Python's whole numbers give, whatever is in the picture."""
@@ -186,7 +188,7 @@ def test_arrays_are_exact(case: Case) -> None:
         assert np.array_equal(found, scaled)
 
 
-@pytest.mark.parametrize("matrix", [*KR_KB])
+@pytest.mark.parametrize("matrix", swept(KR_KB))
 @pytest.mark.parametrize("range_", [1, 2])
 def test_early_colour_is_near(matrix: int, range_: int) -> None:
     """Every Y' with 64 x 64 of Cb and Cr: no sum is further from H.273 than stated; black and white are exact."""
@@ -220,9 +222,16 @@ def test_early_colour_is_near(matrix: int, range_: int) -> None:
     assert values[:, legal][:, [0, -1]].tolist() == [[0, 255]] * 3
 
 
-@pytest.mark.parametrize("size", [(1920, 1080), (854, 480)])
-@pytest.mark.parametrize("target", [(224, 224), (1280, 720), (1920, 1080), (96, 2000)])
-@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
+JOINED = [
+    ("yuv420p", (1920, 1080), (1280, 720)),
+    ("yuv444p10le", (1920, 1080), (224, 224)),
+    ("yuv420p", (854, 480), (96, 2000)),
+    ("yuv444p10le", (854, 480), (1280, 720)),
+]
+SIZES = (("yuv420p", "yuv444p10le"), ((1920, 1080), (854, 480)), ((224, 224), (1280, 720), (1920, 1080), (96, 2000)))
+
+
+@pytest.mark.parametrize(("pix_fmt", "size", "target"), swept(product(*SIZES), is_slow=lambda case: case not in JOINED))
 def test_bands_and_strips_join(pix_fmt: str, size: tuple[int, int], target: tuple[int, int]) -> None:
     """A picture made in many parts is the picture of which crops, each made alone, are parts."""
     bits = 8 if pix_fmt == "yuv420p" else 10

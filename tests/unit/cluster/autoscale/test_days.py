@@ -102,7 +102,7 @@ def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> N
     assert last == {each.name: each.nodes_min for each in groups.groups}
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=settings().max_examples // 5)
 @given(groups=clusters(), jobs=arrivals(8, files=(1, 1, 1, 30)))
 @example(
     groups=config(
@@ -123,7 +123,7 @@ def test_any_arrivals_keep_the_rules(groups: AutoscaleConfig, jobs: list[Arrival
     check_rules(day, groups, jobs)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=settings().max_examples // 5)
 @given(groups=clusters(), jobs=arrivals(8))
 @example(  # with the requested cpu node, the job can be on time, so the second look adds a decoder node
     groups=config(

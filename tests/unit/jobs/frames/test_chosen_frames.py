@@ -56,7 +56,11 @@ def facts(frame: Frame) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("place", "decoder"), WAYS[:3])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_the_same_frame_comes_whichever_way_it_is_asked_for(
     films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]], place: str, decoder: str, data: st.DataObject

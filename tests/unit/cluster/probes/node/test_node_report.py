@@ -57,7 +57,9 @@ PARTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples // 12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data())
 def test_any_value_of_the_probes_types_comes_back_equal(part: str, data: st.DataObject) -> None:
     """Every combination of values and absences that the types allow is the same after a transfer."""

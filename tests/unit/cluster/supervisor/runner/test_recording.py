@@ -81,7 +81,7 @@ def _happen(world: World, what: str, number: int) -> None:
             world.wait(number)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 2, deadline=None)
 @given(STORY, st.sampled_from([3, 1000]))
 def test_any_history_is_decided_again(story: list[tuple[str, int]], kept: int) -> None:
     """A replay begins at the start or at a later copy of the core, and has at most twice the requested events."""

@@ -233,7 +233,9 @@ class Deaths(RuleBasedStateMachine):
         assert held <= {StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED}
 
 
-Deaths.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
+Deaths.TestCase.settings = hypothesis_settings(
+    max_examples=hypothesis_settings().max_examples, stateful_step_count=25, deadline=None
+)
 
 
 test_invariants_under_random_deaths = pytest.mark.filterwarnings("default")(Deaths.TestCase)
