@@ -175,7 +175,7 @@ class _LadderRun:
 def _make_folders(folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, folder) from error
 
@@ -185,7 +185,8 @@ def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:
     files = {name: local_path(plan.spec.output) for name, plan in ladder.plans.items()}
     try:
         folder.mkdir()
-        package = write_tracks(given_tracks(files), folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)
+        given = given_tracks(files, ladder.sound_groups)
+        package = write_tracks(given, folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)
         check_package(folder, package)
     except OSError as error:
         raise storage_error(error, folder) from error

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.errors import UsageError
-from codecfleet.jobs.ladder.rungs import check_grid, choose, files_of, fitted, preset_names, read_rungs, rendition_spec
+from codecfleet.jobs.ladder.rungs import (
+    check_grid,
+    choose,
+    files_of,
+    fitted,
+    preset_names,
+    read_rungs,
+    read_sounds,
+    rendition_spec,
+)
 from codecfleet.jobs.ladder.spec import LadderSpec
 
 LADDER = LadderSpec(source="film.mkv", output="ladder")
@@ -63,6 +72,10 @@ def test_options_of_the_ladder_replace_those_of_the_file(tmp_path: Path) -> None
         ('[[rendition]]\nname = "a"\nqualty = 3', "there is no key qualty"),
         ('[[rendition]]\nname = "a"\nquality = 99', "quality"),
         ("\n".join(f'[[rendition]]\nname = "a{n}"' for n in range(33)), "has 33 renditions"),
+        ('sound = "aac"\n[[rendition]]\nname = "a"', "sound is not a list of tables"),
+        ('[[rendition]]\nname = "a"\n[[sound]]\naudio = "aac"', "a sound has no name"),
+        ('[[rendition]]\nname = "a"\n[[sound]]\nname = "s"\n[[sound]]\nname = "s"', "two groups of sound are named s"),
+        ('[[rendition]]\nname = "a"\n[[sound]]\nname = "s"\nsubtitles = "none"', "subtitles cannot be set here"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -70,6 +83,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
     path = write(tmp_path, text)
 
     def read() -> None:
+        read_sounds(path)
         for rung in read_rungs(path):
             rendition_spec(LADDER, rung, Path("/work"), carries=True)
 
