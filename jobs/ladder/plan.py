@@ -13,7 +13,17 @@ from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
 from ..stills.spec import StillsSpec
 from .report import LeftOut
-from .rungs import Rung, Scale, check_grid, choose, read_rungs, read_sounds, rendition_spec
+from .rungs import (
+    Rung,
+    Scale,
+    SourceRate,
+    check_grid,
+    choose,
+    read_rungs,
+    read_sounds,
+    rendition_spec,
+    without_padding,
+)
 from .sounds import with_sounds
 from .spec import LadderSpec
 from .tracks import only_played
@@ -45,11 +55,13 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     rungs, sounds = read_rungs(spec.preset, preset_text), read_sounds(spec.preset, preset_text)
     sound = sounds[0] if sounds else None
     asked = [rendition_spec(spec, rung, folder, carries=True, sound=sound) for rung in rungs]
-    check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
+    by_name = {rung.name: each for rung, each in zip(rungs, asked, strict=True)}
+    check_grid(spec, by_name)
     stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
     reads = read_for(asked[0])
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
+    chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
     (first, first_scale), *others = chosen
     carrying = [
         _planned(rendition_spec(spec, first, folder, carries=True, sound=each), first_scale, first, reads)
@@ -64,8 +76,17 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
         plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
         plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
     return Ladder(
-        spec=spec, stamp=stamp, plans=plans, left_out=(*left_out, *sounding.left_out), sound_groups=sounding.groups
+        spec=spec,
+        stamp=stamp,
+        plans=plans,
+        left_out=(*left_out, *padding, *sounding.left_out),
+        sound_groups=sounding.groups,
     )
+
+
+def _source_rate(reads: Reads) -> SourceRate:
+    index = reads.source.index
+    return SourceRate(index.codec, round(int(index.sizes_bytes.sum()) * 8 / index.duration_s))
 
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:

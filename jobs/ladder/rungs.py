@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from ...actors.encode.settings import Codec
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
 from ..request.carried import Carried, SoundAndSubtitles
@@ -43,6 +44,8 @@ _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
 Scale: TypeAlias = tuple[int | None, int] | None  #: Width and height, as ``--scale`` gives them; None keeps the size
 _WIDEST: Final = Fraction(16, 9)
+_EFFICIENCY: Final = {"h264": 1, "hevc": 2, "vp9": 2, "av1": 3}
+"""The generations of codecs, by FFmpeg's names: a later one needs fewer bits. All others are older than these."""
 _LINES_APART: Final = 2  #: A picture is not scaled if its shorter side would change by fewer lines
 
 
@@ -237,6 +240,38 @@ def choose(
         if is_larger
     )
     return made, left_out
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRate:
+    """The codec of the source's video, by FFmpeg's name, and its average bitrate."""
+
+    codec: str
+    bps: int
+
+
+def without_padding(
+    chosen: Sequence[tuple[Rung, Scale]], specs: Mapping[str, TranscodeSpec], source: SourceRate
+) -> tuple[tuple[tuple[Rung, Scale], ...], tuple[LeftOut, ...]]:
+    """Return the rungs to make, and the rungs to leave out: those that ask for a higher bitrate than the source has.
+
+    No size is lost: of the rungs of one codec and size, one stays. A codec that needs more bits than the source's may
+    have a higher bitrate. ``specs`` are the requests by the names of their rungs.
+    """
+    rates: dict[tuple[Codec | None, Scale], list[int]] = {}
+    for rung, size in chosen:
+        rates.setdefault((specs[rung.name].codec, size), []).append(specs[rung.name].bitrate_bps or 0)
+
+    def is_padding(rung: Rung, size: Scale) -> bool:
+        spec = specs[rung.name]
+        rate_bps, codec = spec.bitrate_bps or 0, spec.codec or Codec.H264
+        is_as_good = _EFFICIENCY[codec.value] >= _EFFICIENCY.get(source.codec, 0)
+        return is_as_good and rate_bps > source.bps and rate_bps > min(rates[spec.codec, size])
+
+    left_out = tuple(rung.name for rung, size in chosen if is_padding(rung, size))
+    reason = f"its bitrate would be higher than the {round(source.bps / 1000)} kbit/s of the source's video"
+    made = tuple(each for each in chosen if each[0].name not in left_out)
+    return made, tuple(LeftOut(name=name, reason=reason) for name in left_out)
 
 
 def _enlarges(size: Scale, source: tuple[int, int]) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.errors import UsageError
 from codecfleet.jobs.ladder.rungs import (
+    SourceRate,
     check_grid,
     choose,
     files_of,
@@ -18,6 +19,7 @@ from codecfleet.jobs.ladder.rungs import (
     read_rungs,
     read_sounds,
     rendition_spec,
+    without_padding,
 )
 from codecfleet.jobs.ladder.spec import LadderSpec
 
@@ -187,3 +189,37 @@ def test_no_rendition_is_larger_than_its_source(
     assert {rung.name: size for rung, size in chosen} == made
     assert tuple(each.name for each in left) == left_out
     assert all(f"{source[0]}x{source[1]}" in each.reason for each in left)
+
+
+@pytest.mark.parametrize(
+    ("codec", "bps", "left_out"),
+    [
+        ("h264", 7_000_000, ()),
+        ("h264", 4_000_000, ("high",)),
+        ("h264", 1_000_000, ("high", "middle", "next")),
+        ("mpeg2video", 4_000_000, ("high",)),
+        ("hevc", 1_000_000, ()),  # H.264 needs more bits
+    ],
+)
+def test_no_bitrate_is_higher_than_the_source_has(
+    tmp_path: Path, codec: str, bps: int, left_out: tuple[str, ...]
+) -> None:
+    """But no size is lost: the lowest bitrate of each size stays, or the rendition that asks for a quality."""
+    rungs = {
+        "high": ("1080p", 'bitrate = "6M"'),
+        "middle": ("1080p", 'bitrate = "3M"'),
+        "low": ("1080p", 'bitrate = "2M"'),
+        "next": ("720p", 'bitrate = "2M"'),
+        "good": ("720p", "quality = 20"),
+        "small": ("360p", 'bitrate = "8M"'),
+    }
+    tables = "".join(
+        f'[[rendition]]\nname = "{name}"\nscale = "{scale}"\n{rate}\n' for name, (scale, rate) in rungs.items()
+    )
+    found = read_rungs(write(tmp_path, f"keyframe_interval = 2\n{tables}"))
+    specs = {rung.name: rendition_spec(LADDER, rung, Path("/work"), carries=False) for rung in found}
+    chosen, _ = choose(found, list(specs.values()), (1920, 1080))
+    made, left = without_padding(chosen, specs, SourceRate(codec, bps))
+    assert tuple(each.name for each in left) == left_out
+    assert [rung.name for rung, _ in made] == [name for name in rungs if name not in left_out]
+    assert all(f"{bps // 1000} kbit/s" in each.reason for each in left)
