@@ -12,6 +12,7 @@ from ..params import JSON, address_of, with_options
 from ..question import Question
 from ..sandbox import FileUse
 from ..services import Commands
+from .transcode import usual_view
 
 _ADDRESS = address_of(
     "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the environment's "
@@ -31,7 +32,7 @@ def _stills(spec: StillsSpec, *, address: str | None = _ADDRESS, as_json: bool =
 
 def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool = JSON) -> Question:
     return Question(
-        ask=lambda services, progress: services.ladder(spec, address, progress),
+        ask=lambda services, tell: services.ladder(spec, address, tell),
         as_json=as_json,
         files=_file_use(
             spec,
@@ -39,7 +40,7 @@ def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool =
             reads=files_of(spec.preset, load_config().sent.specs.get(spec.preset)),
             writes=() if spec.keep_evidence is None else (spec.keep_evidence,),
         ),
-        done_to_frames="encoded",
+        display=usual_view,
     )
 
 
