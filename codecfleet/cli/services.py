@@ -169,6 +169,12 @@ class Services:
         report = asyncio.run(run_ladder(spec, address, tell))
         return Answer(report.lines(), report.to_json())
 
+    def plan_ladder(self, spec: "LadderSpec", address: str | None) -> Answer:
+        """Plan a ladder, and place the plan (``--dry-run``)."""
+        from .plan import ladder_answer
+
+        return ladder_answer(spec, address)
+
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
         """Run a network over a film, on the cluster at the address or in the environment, or else on a private Ray."""
         import asyncio

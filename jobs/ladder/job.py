@@ -106,7 +106,7 @@ class _LadderRun:
         ids = {name: f"{ladder}-{name}" for name in plans}
         await self.start.wait()
         demands = [demand_of(plan, ids[name]) for name, plan in plans.items()]
-        self.place = await place_ladder(self.pool, ladder, demands)
+        self.place = await place_ladder(self.pool.preview, ladder, demands)
         # Each rendition that runs apart takes up to ``workers`` workers, so then one runs after the other.
         turn = asyncio.Semaphore(1 if self.place.apart and self.ladder.spec.workers else len(plans))
         events = LadderEvents(ladder, {name: plan.frames for name, plan in plans.items()}, self.tell)

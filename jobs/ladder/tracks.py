@@ -16,7 +16,7 @@ from ..plan.plan import Plan
 from ..report.report import Warning_
 from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_value
 
-_SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
+SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
 """The kinds of tracks that a package has besides video, and the words that begin the tracks' names."""
 _PLAYED: Final = {TrackKind.AUDIO: SOUND_CODECS, TrackKind.SUBTITLE: frozenset({"mov_text"})}
 """The codecs that mp4 holds and players of a package know."""
@@ -72,7 +72,7 @@ def given_tracks(files: Mapping[str, Path], groups: Sequence[tuple[str, ...]] = 
 
 
 def _sides(path: Path, file: SourceDescription, groups: Sequence[tuple[str, ...]]) -> Iterator[GivenTrack]:
-    for source_kind, (kind, word) in _SIDES.items():
+    for source_kind, (kind, word) in SIDES.items():
         for number, track in enumerate(file.of_kind(source_kind), 1):
             yield GivenTrack(
                 name=f"{word}-{number}",

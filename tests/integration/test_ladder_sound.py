@@ -1,6 +1,7 @@
 """Ladders with several groups of sound: other codecs, other channels, and what each group shares."""
 
 import asyncio
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from av.audio.frame import AudioFrame
 
 from codecfleet import Fleet, LadderReport, LadderSpec
+from codecfleet.cli.app import run
 from codecfleet.jobs.package.names import MASTER
 from codecfleet.jobs.package.values import PlayedKind
 from codecfleet.testing import LocalPool
@@ -126,6 +128,29 @@ def test_each_group_has_the_sound_that_transcode_makes(film: Path, tmp_path: Pat
     assert payloads(tmp_path / "ladder" / "sound-3.mp4", 0) == payloads(mixed, 0)
     assert payloads(tmp_path / "ladder" / "sound-4.mp4", 0) == payloads(film, 0)
     assert "audio-mixed" in {each.code for each in report.renditions[0][1].choices}
+
+
+def test_a_dry_run_shows_what_would_be_made(film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its tracks, groups and what is left out are those of the ladder; nothing is written."""
+    preset = tmp_path / "own.toml"
+    preset.write_text(SOUNDS)
+    line = ["ladder", str(film), str(tmp_path / "ladder"), "--preset", str(preset), "--packaged-seconds", "1"]
+    assert run([*line, "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert not (tmp_path / "ladder").exists()
+    report = ladder(film, tmp_path).to_json()
+    assert list(planned["renditions"]) == list(report["renditions"])
+    heights = {each["name"]: each["height"] for each in report["tracks"] if each["kind"] == "video"}
+    assert {name: each["height"] for name, each in planned["renditions"].items()} == heights
+    assert planned["left_out"] == report["left_out"]
+    sounds = [each["name"] for each in report["tracks"] if each["kind"] == "audio"]
+    assert [each["name"] for each in planned["tracks"]] == sounds
+    assert planned["tracks"][1]["groups"] == ["full", "stereo", "dolby"]
+    assert (planned["segments"], planned["apart"]) == (2, "")
+    assert run([*line, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "rendition low: 42x32 yuv420p, h264, quality 23" in lines
+    assert any(each.startswith("left out again: ") for each in lines)
 
 
 def test_other_groups_are_made_anew(film: Path, tmp_path: Path) -> None:

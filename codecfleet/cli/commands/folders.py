@@ -6,9 +6,9 @@ from typing import Final
 from ...jobs.ladder.rungs import files_of
 from ...jobs.ladder.spec import LadderSpec
 from ...jobs.request.config import load_config
-from ...jobs.request.parts import RUN
+from ...jobs.request.parts import RULES, RUN
 from ...jobs.stills.spec import StillsSpec
-from ..params import JSON, address_of, with_options
+from ..params import JSON, address_of, flag, with_options
 from ..question import Question
 from ..sandbox import FileUse
 from ..services import Commands
@@ -30,9 +30,17 @@ def _stills(spec: StillsSpec, *, address: str | None = _ADDRESS, as_json: bool =
     )
 
 
-def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool = JSON) -> Question:
+def _ladder(
+    spec: LadderSpec,
+    *,
+    dry_run: bool = flag("--dry-run", "Make nothing, but print what would be made, what left out, and why.", RULES),
+    address: str | None = _ADDRESS,
+    as_json: bool = JSON,
+) -> Question:
     return Question(
-        ask=lambda services, tell: services.ladder(spec, address, tell),
+        ask=lambda services, tell: (
+            services.plan_ladder(spec, address) if dry_run else services.ladder(spec, address, tell)
+        ),
         as_json=as_json,
         files=_file_use(
             spec,
