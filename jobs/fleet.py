@@ -21,6 +21,7 @@ from .held import Held
 from .job import Job
 from .ladder.spec import LadderSpec
 from .report.channel import EventChannel
+from .report.events import Event
 from .report.report import Report
 from .request.options import build
 from .request.parts import JobRequest
@@ -232,16 +233,15 @@ class Fleet:
 
         return await self._hold(lambda pool: make_stills(spec, pool, progress=progress), "codecfleet stills")
 
-    async def ladder(
-        self, spec: LadderSpec, *, progress: Callable[[int], None] = lambda _frames: None
-    ) -> "LadderReport":
+    async def ladder(self, spec: LadderSpec, *, tell: Callable[[Event], None] = lambda _event: None) -> "LadderReport":
         """Make several renditions of one video and a package for players; leave the complete folder or nothing.
 
         A ladder that ended early goes on from its finished segments when it is submitted again.
 
         Args:
             spec: the request.
-            progress: called several times a second with the number of frames encoded, over all renditions.
+            tell: called with each event, as ``Job.events`` yields them: stages, warnings, and the progress of all
+                renditions together.
 
         Raises:
             UsageError: the fleet is not open.
@@ -250,7 +250,7 @@ class Fleet:
         """
         from .ladder.job import make_ladder
 
-        return await self._hold(lambda pool: make_ladder(spec, pool, progress=progress), "codecfleet ladder")
+        return await self._hold(lambda pool: make_ladder(spec, pool, tell=tell), "codecfleet ladder")
 
     async def _hold(self, work: Callable[[Pool], Awaitable[ResultT]], name: str) -> ResultT:
         """Run a job that has no ``Job``, until it ends or the fleet is closed."""
@@ -372,8 +372,8 @@ async def ladder_async(
 
 
 async def run_ladder(
-    spec: LadderSpec, address: str | None, progress: Callable[[int], None] = lambda _frames: None
+    spec: LadderSpec, address: str | None, tell: Callable[[Event], None] = lambda _event: None
 ) -> "LadderReport":
     """Make a ladder on a new fleet, which is then closed."""
     async with Fleet(address, workers=spec.workers) as fleet:
-        return await fleet.ladder(spec, progress=progress)
+        return await fleet.ladder(spec, tell=tell)

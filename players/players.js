@@ -8,6 +8,8 @@ import { byQuality } from './judge.mjs';
 const AHEAD_S = 4; // less than a film lasts, so that renditions are switched before the whole film is loaded
 const ALL_S = 3600;
 
+const factsOf = ({ width, height, bitrate, videoCodec }) => ({ width, height, codec: videoCodec, bandwidth: bitrate });
+
 class HlsJs {
   static version = () => Hls.version;
 
@@ -33,13 +35,11 @@ class HlsJs {
   }
 
   renditions() {
-    return this.hls.levels.map(({ width, height, bitrate, videoCodec }, key) => ({
-      width,
-      height,
-      codec: videoCodec,
-      bandwidth: bitrate,
-      key,
-    }));
+    // A rendition is a level for each group of sound. The first level has the group that needs the least.
+    const { levels } = this.hls;
+    return levels
+      .map((level, key) => ({ ...factsOf(level), uri: level.uri, key }))
+      .filter(({ uri, key }) => levels.findIndex((each) => each.uri === uri) === key);
   }
 
   start(key) {

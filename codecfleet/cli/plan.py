@@ -15,9 +15,9 @@ from .services import Answer, Commands
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..cluster.placement.model import Demand, Inventory, Policy
+    from ..cluster.placement.model import Demand, Inventory, PlacementPreview, Policy
+    from ..jobs.ladder.spec import LadderSpec
     from ..jobs.plan.placing import PlacedPlan
-    from ..jobs.plan.plan import Plan
 
 
 _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecfleet doctor tests them"
@@ -46,14 +46,42 @@ class Surveyed:
 
 def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
     """Plan a job, and place the plan. Raises the errors of ``place_on``."""
+    from ..jobs.plan.placing import demand_of
     from ..jobs.plan.plan import plan_transcode
 
     plan = plan_transcode(spec)
-    placed = place_on(plan, on, _survey)
+    placed = place_on(demand_of(plan), on, _survey)
     plan = replace(plan, expected=placed.expected)
     is_elsewhere = any(each is not None for each in (on.fleet, on.autoscale, on.address))
     lines = placed.lines() if is_elsewhere else [placed.summary()]
     return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
+
+
+def ladder_answer(spec: "LadderSpec", address: str | None) -> Answer:
+    """Plan a ladder, and place it. Raises the errors of ``place_on``."""
+    import asyncio
+    from pathlib import Path
+
+    from ..cluster.placement.assign import place
+    from ..cluster.placement.model import preview_of
+    from ..cluster.placement.rates import start_rates
+    from ..jobs.ladder.demands import demand_of_all, place_ladder
+    from ..jobs.ladder.plan import plan_ladder
+    from ..jobs.ladder.planned import PlannedLadder
+    from ..jobs.plan.placing import demand_of
+    from ..jobs.request.config import load_config
+
+    ladder = plan_ladder(spec.resolved(), Path("renditions"), load_config().sent.specs.get(spec.preset))
+    demands = [demand_of(plan, name) for name, plan in ladder.plans.items()]
+    whole = demand_of_all("plan", demands) or demands[0]
+    placed = place_on(whole, PlanOn(address=address), _survey)
+
+    async def preview(demand: "Demand") -> "PlacementPreview":
+        on, rates = placed.inventory, start_rates()
+        return preview_of(demand, (), on, lambda jobs, nodes: place(jobs, nodes, rates, placed.policy), idle=on)
+
+    planned = PlannedLadder(ladder, asyncio.run(place_ladder(preview, "plan", demands)), placed)
+    return Answer(planned.lines(), planned.to_json())
 
 
 def _survey(address: str, demand: "Demand") -> Surveyed:
@@ -76,8 +104,8 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
     return asyncio.run(look())
 
 
-def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
-    """Place a plan; ``survey`` returns the nodes of a cluster, and the nodes to add for a demand.
+def place_on(demand: "Demand", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
+    """Place a plan's demand; ``survey`` returns the nodes of a cluster, and the nodes to add for a demand.
 
     Raises UsageError: the fleet or the policy file is invalid; FleetUnavailable: the cluster does not answer.
     """
@@ -90,35 +118,32 @@ def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed
 
         fleet = load_fleet(on.fleet)
         where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
-        return _placed(plan, inventory_of_fleet(fleet), policy, where)
+        return _placed(demand, inventory_of_fleet(fleet), policy, where)
     if on.autoscale is not None:
-        return _placed_on_new_nodes(plan, on.autoscale, policy)
+        return _placed_on_new_nodes(demand, on.autoscale, policy)
     if on.address is not None:
-        from ..jobs.plan.placing import demand_of
-
-        found = survey(on.address, demand_of(plan))
-        return _placed(plan, found.inventory, policy, f"the cluster at {on.address}", found.growth)
+        found = survey(on.address, demand)
+        return _placed(demand, found.inventory, policy, f"the cluster at {on.address}", found.growth)
     here = _this_machine()
     has_gpu = any(node.gpus for node in here.nodes)
-    return _placed(plan, here, policy, "this machine", _UNTRIED if has_gpu else "")
+    return _placed(demand, here, policy, "this machine", _UNTRIED if has_gpu else "")
 
 
-def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPlan":
+def _placed_on_new_nodes(demand: "Demand", file: str, policy: "Policy") -> "PlacedPlan":
     from ..cluster.autoscale.config import load_autoscale, nodes_of
     from ..cluster.autoscale.speeds import Speeds, choose
     from ..cluster.autoscale.values import Decision
     from ..cluster.placement.assign import place
     from ..cluster.placement.model import Inventory
     from ..cluster.placement.rates import start_rates
-    from ..jobs.plan.placing import demand_of
 
     config, rates = load_autoscale(file), start_rates()
     speeds = Speeds(config, lambda demands, inventory: place(demands, inventory, rates, policy))
-    choice = choose(config, speeds, demand_of(plan), (), nodes=(), last=None, now_s=0.0)
+    choice = choose(config, speeds, demand, (), nodes=(), last=None, now_s=0.0)
     sizes = [(group, choice.decision.size(group.name)) for group in config.groups]
     nodes = tuple(node for group, size in sizes for node in nodes_of(group, size.wanted))
     where = f"the nodes that {file} would start for the job"
-    return _placed(plan, Inventory(nodes), policy, where, choice.growth(Decision()))
+    return _placed(demand, Inventory(nodes), policy, where, choice.growth(Decision()))
 
 
 def _this_machine() -> "Inventory":
@@ -135,13 +160,13 @@ def _this_machine() -> "Inventory":
     return Inventory((replace(node, devices=(*known_gpus(node.node).devices, *node.devices)),))
 
 
-def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
+def _placed(demand: "Demand", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
     from ..cluster.placement.model import shared_by_policy
     from ..cluster.placement.rates import start_rates
-    from ..jobs.plan.placing import demand_of, place_plan
+    from ..jobs.plan.placing import place_plan
 
     shared = shared_by_policy(inventory, policy)
-    return place_plan(demand_of(plan), shared, start_rates(), policy, where=where, note=note)
+    return place_plan(demand, shared, start_rates(), policy, where=where, note=note)
 
 
 def _plan(

@@ -3,30 +3,35 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
+from ..console.live import View
 from ..console.output import FrameCounter, Output, strict_json
 from ..errors import one_line
 from .failures import interruptible
 from .sandbox import FileUse
-from .services import Answer, Progress, Services
+from .services import Answer, Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A command with a single answer: ``probe``, ``plan``, ``verify``, ``infer`` or a command about machines."""
 
-    ask: Callable[[Services, Progress], Answer]
+    ask: Callable[[Services, Callable[[Any], None]], Answer]  #: its second argument is the display's ``show``
     as_json: bool
     files: FileUse | None = None  #: None if the files are unknown before the run, or if the command uses other machines
-    done_to_frames: str = "compared"  #: what ``Progress`` counts
+    done_to_frames: str = "compared"  #: what ``FrameCounter`` counts
+    display: Callable[[TextIO, TextIO], View] | None = (
+        None  #: what shows events, for stdout and stderr; None counts frames
+    )
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Print the answer and return the exit code: 1 if files differ or a machine needs a fix, otherwise 0."""
 
         def answered(_: object) -> int:
-            with FrameCounter(stderr, self.done_to_frames) as counter:
-                answer = self.ask(services, counter.show)
+            counter = FrameCounter(stderr, self.done_to_frames)
+            with counter if self.display is None else self.display(stdout, stderr) as shown:
+                answer = self.ask(services, shown.show)
             self._print(answer, Output(stdout))
             return 0 if answer.exact else 1
 

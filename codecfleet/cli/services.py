@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..jobs.fleet import Fleet
     from ..jobs.infer.spec import InferSpec
     from ..jobs.ladder.spec import LadderSpec
+    from ..jobs.report.events import Event
     from ..jobs.request.spec import BatchSpec, TranscodeSpec
     from ..jobs.stills.spec import StillsSpec
     from .files import VerifyRequest
@@ -159,14 +160,20 @@ class Services:
         report = asyncio.run(run_stills(spec, address, progress))
         return Answer(report.lines(), report.to_json())
 
-    def ladder(self, spec: "LadderSpec", address: str | None, progress: Progress) -> Answer:
+    def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
         """Make a ladder on the cluster at an address, by default that in the environment."""
         import asyncio
 
         from ..jobs.fleet import run_ladder
 
-        report = asyncio.run(run_ladder(spec, address, progress))
+        report = asyncio.run(run_ladder(spec, address, tell))
         return Answer(report.lines(), report.to_json())
+
+    def plan_ladder(self, spec: "LadderSpec", address: str | None) -> Answer:
+        """Plan a ladder, and place the plan (``--dry-run``)."""
+        from .plan import ladder_answer
+
+        return ladder_answer(spec, address)
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
         """Run a network over a film, on the cluster at the address or in the environment, or else on a private Ray."""

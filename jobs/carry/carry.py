@@ -16,7 +16,7 @@ from .fates import Fates
 from .sound import SPEAKER_CHECKS, changed_checks, later_formats, sound_changes, sound_losses, stated_layouts
 from .tags import kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
-from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_checks, missed_checks
+from .track_plan import Action, PictureTimes, SoundKey, TrackPlan, content_checks, label_checks, missed_checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class CarryPlan:
 
     def audio_works(
         self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
-    ) -> dict[int, EncodeAudio]:
-        """Return the work for each audio track that is encoded, by stream index; times are on the source's clock."""
+    ) -> dict[SoundKey, EncodeAudio]:
+        """Return the work for each form of an audio track that is encoded; times are on the source's clock."""
         return {
-            plan.track.index: EncodeAudio(
+            plan.key: EncodeAudio(
                 job=job,
-                label=f"audio-{plan.track.index}",
+                label=f"audio-{plan.track.index}" + (f".{plan.encoding}" if plan.encoding else ""),
                 source=source,
                 stream_index=plan.track.index,
                 codec=plan.codec or "",
@@ -193,7 +193,7 @@ def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Cont
 def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> Iterator[Warning_]:
     name = plan.container.name
     for track in plan.tracks:
-        yield from _track_losses(plan, track)
+        yield from track_losses(plan, track)
     if plan.video is not None and plan.container.holds_tracks:
         yield from _label_losses(plan, plan.video)
     if source.chapters and not plan.chapters:
@@ -213,7 +213,8 @@ def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> 
         yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))
 
 
-def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
+def track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
+    """Yield what the output loses of a track, which is one of ``plan``."""
     described = track.track
     if track.loss is not None:
         message = f"{described.name} is {track.action.value}: {track.reason}"

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ..report.report import TrackReport
 from ..source.tracks import Track, TrackKind
 
+SoundKey: TypeAlias = tuple[int, int]  #: The stream index of a sound track, and ``TrackPlan.encoding``
 _TRACK_CHECKS = {
     TrackKind.VIDEO: "tracks.video",
     TrackKind.AUDIO: "tracks.audio",
@@ -51,6 +52,12 @@ class TrackPlan:
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
     loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's loudness
+    encoding: int = 0  #: counts the plans of one track, of which the output has several forms
+
+    @property
+    def key(self) -> SoundKey:
+        """What tells this plan from all others of the output."""
+        return self.track.index, self.encoding
 
     @property
     def kept(self) -> bool:
@@ -93,7 +100,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
     """Return a track's label, and its number in ``verify`` among the requested, decodable tracks of the same kind."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
-    counted = [plan.track for plan in tracks if not plan.asked]
+    counted = [plan.track for plan in tracks if not plan.asked and not plan.encoding]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)
     return (_LABELS[kind], str(number)) if kind in _LABELS else None
 

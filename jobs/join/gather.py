@@ -15,6 +15,7 @@ from ...actors.media.av_stream import FieldOrder, add_side_data
 from ...actors.settle.software import codes_interlaced
 from ...actors.tracks.audio import EncodedTrack
 from ...errors import InputDamaged, ProofFailed
+from ..carry.track_plan import SoundKey
 from ..plan.plan import Plan
 from .output_times import decoding_lead
 from .side_tracks import SideTracks, put_language
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class Gather:
     """Writes one output file. Call ``join`` for each segment in order, then ``finish`` or ``abandon``."""
 
-    def __init__(self, plan: Plan, path: Path, encoded: Mapping[int, EncodedTrack]) -> None:
+    def __init__(self, plan: Plan, path: Path, encoded: Mapping[SoundKey, EncodedTrack]) -> None:
         self._plan = plan
         self._path = path
         self._encoded = encoded

@@ -22,7 +22,7 @@ from ..carry.chapters import chapters_in_a_row, chapters_of_part
 from ..carry.containers import Container
 from ..carry.sound import held_layout
 from ..carry.tags import kept_tags
-from ..carry.track_plan import Action, TrackPlan
+from ..carry.track_plan import Action, SoundKey, TrackPlan
 from ..report.report import Warning_
 from ..source.tracks import AudioTrack, Chapter, TrackKind
 from .counted_sound import CountedSound
@@ -53,7 +53,7 @@ class SideTracks:
         origin_s: the output's 0 on the source's clock; only inaudible sound may begin before it.
         start_s: drop everything that ends before this, on the source's clock.
         end_s: drop everything that begins at or after this, on the source's clock.
-        encoded: the encoded tracks, by stream index.
+        encoded: the encoded tracks, by the keys of their plans.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SideTracks:
         origin_s: Fraction,
         start_s: Fraction | None = None,
         end_s: Fraction | None = None,
-        encoded: Mapping[int, EncodedTrack] | None = None,
+        encoded: Mapping[SoundKey, EncodedTrack] | None = None,
     ) -> None:
         self._url = source_url
         self._plan = plan
@@ -74,8 +74,8 @@ class SideTracks:
         self._is_open = False
         self._source: InputContainer | None = None
         self._pipes: dict[int, Pipe] = {}
-        self._encoded_streams: dict[int, Stream] = {}
-        self._silent: set[int] = set()
+        self._encoded_streams: dict[SoundKey, Stream] = {}
+        self._silent: set[SoundKey] = set()
         self._pictures: list[Packet[Stream]] = []
         self._damaged = False
 
@@ -117,7 +117,7 @@ class SideTracks:
 
     def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         """Yield (decoding time in the output, packet), in order if the source's tracks are at most 10 s apart."""
-        streams = [self._encoded_packets(index) for index in self._encoded_streams]
+        streams = [self._encoded_packets(key) for key in self._encoded_streams]
         pictures = iter([(Fraction(0), picture) for picture in self._pictures])
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
@@ -138,7 +138,7 @@ class SideTracks:
         elif kind is TrackKind.COVER:
             self._add_cover(output, plan, covers.get(plan.track.index, b""))
         elif plan.action is Action.ENCODE:
-            self._encoded_streams[plan.track.index] = self._add_encoded(output, plan)
+            self._encoded_streams[plan.key] = self._add_encoded(output, plan)
         else:
             stream = self._add_stream(output, plan)
             self._apply_tags(stream, plan)
@@ -176,7 +176,7 @@ class SideTracks:
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
     def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
-        track = self._encoded.get(plan.track.index)
+        track = self._encoded.get(plan.key)
         if track is None:
             raise WorkError(f"{plan.track.name} should have been encoded, but was not", "Please report this error.")
         stream = output.add_mux_stream(track.codec, rate=track.sample_rate)
@@ -314,12 +314,12 @@ class SideTracks:
         except av.error.FFmpegError:
             self._damaged = True  # these tracks end where the container breaks, as does the video's index
 
-    def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
-        track, stream = self._encoded[index], self._encoded_streams[index]
+    def _encoded_packets(self, key: SoundKey) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
+        track, stream = self._encoded[key], self._encoded_streams[key]
         edit_lists = self._plan.container.edit_lists
         shift = floor(self._interval.origin_s / track.time_base + _HALF)
         last = len(track.pts) - 1
-        self._silent.add(index)
+        self._silent.add(key)
         for number, (pts, duration, payload) in enumerate(track.packets()):
             begins = pts if edit_lists or number else pts + track.initial_padding + 1
             begin_s, end_s = begins * track.time_base, (pts + duration) * track.time_base
@@ -338,7 +338,7 @@ class SideTracks:
             if self._plan.container.codec_delay:
                 position = matroska_ticks(position, self._encoded_priming(track), track.sample_rate)
                 length, tick = floor(length * tick * 1000 + _HALF), Fraction(1, 1000)
-            self._silent.discard(index)
+            self._silent.discard(key)
             packet.pts = packet.dts = position
             packet.duration, packet.time_base = length, tick
             yield position * tick, packet

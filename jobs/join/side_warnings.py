@@ -11,7 +11,7 @@ from ...actors.tracks.speakers import speakers
 from ...cluster.grouping import counted
 from ..carry.carry import CarryPlan
 from ..carry.sound import SPEAKER_CHECKS, layouts, remixed
-from ..carry.track_plan import content_checks
+from ..carry.track_plan import SoundKey, content_checks
 from ..report.report import Warning_
 from ..source.tracks import Track
 from .counted_sound import CountedSound
@@ -23,8 +23,8 @@ _HALF = Fraction(1, 2)
 def side_warnings(
     plan: CarryPlan,
     pipes: Iterable[Pipe],
-    encoded: Mapping[int, EncodedTrack],
-    silent: Collection[int],
+    encoded: Mapping[SoundKey, EncodedTrack],
+    silent: Collection[SoundKey],
     interval: Interval,
 ) -> list[Warning_]:
     """Return warnings about finished tracks.
@@ -33,12 +33,12 @@ def side_warnings(
     """
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
-    found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]
-    found += [_dropped(plan, f"audio track {index}", "audio") for index in silent if not plan.container.empty_tracks]
+    found += [warning for (index, _), track in encoded.items() for warning in _of_encoded(plan, index, track)]
+    found += [_dropped(plan, f"audio track {index}", "audio") for index, _ in silent if not plan.container.empty_tracks]
     if not plan.container.edit_lists or interval.start_s is not None:
-        return found
+        return list(dict.fromkeys(found))
     late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
-    late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
+    late |= {index: _encoded_priming_heard_s(track, interval) for (index, _), track in encoded.items()}
     # Edit lists hide samples before 0, but FFmpeg's muxer writes no edit list for a track that begins later.
     for index, heard_s in late.items():
         if heard_s > UNHEARD_S:
@@ -46,7 +46,7 @@ def side_warnings(
             message = f"audio track {index} begins late, after {priming}"
             checks = content_checks(plan.tracks, index, "offset")
             found.append(Warning_(code="priming-heard", message=message, checks=checks))
-    return found
+    return list(dict.fromkeys(found))  # several forms of a track may have the same
 
 
 def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:

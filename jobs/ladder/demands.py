@@ -1,11 +1,10 @@
 """The demand of a whole ladder, and the encoder with which its renditions can share their decodes."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ...cluster.fleet.pool import Pool
-from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, Rendition
+from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview, Rendition
 
 
 def demand_of_all(ladder: str, demands: Sequence[Demand]) -> Demand | None:
@@ -46,20 +45,23 @@ class LadderPlace:
     kind: EncoderKind | None = None  # the NVENC of the renditions that may choose; None for software
 
 
-async def place_ladder(pool: Pool, ladder: str, demands: Sequence[Demand]) -> LadderPlace:
+async def place_ladder(
+    preview: Callable[[Demand], Awaitable[PlacementPreview]], ladder: str, demands: Sequence[Demand]
+) -> LadderPlace:
     """Decide, once for all renditions, whether they share their decodes, and which encoder writes them.
 
     They run apart if no machine can run all of them at once, or if NVENC can encode one of them but not all.
+    ``preview`` is as in ``Pool``.
     """
     whole = demand_of_all(ladder, demands)
     if whole is None:
         return LadderPlace()
-    found = await pool.preview(whole)
+    found = await preview(whole)
     if found.never or found.unknown or found.encoder_kind is not None or whole.encoder is not EncoderChoice.AUTO:
         return LadderPlace(found.never, found.encoder_kind)
-    required = await pool.preview(replace(whole, encoder=EncoderChoice.NVENC))
+    required = await preview(replace(whole, encoder=EncoderChoice.NVENC))
     if required.encoder_kind is None and (reason := required.never or required.gpu_refusal):
         for demand in demands:
-            if demand.chooses_encoder and (await pool.preview(demand)).encoder_kind is not None:
+            if demand.chooses_encoder and (await preview(demand)).encoder_kind is not None:
                 return LadderPlace(f"NVENC could encode only a part of the ladder at once: {reason}")
     return LadderPlace()

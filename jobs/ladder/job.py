@@ -22,12 +22,13 @@ from ..package.manifests.manifests import manifests
 from ..package.values import Package, PlayedKind
 from ..plan.placing import demand_of
 from ..report.channel import EventChannel
-from ..report.events import Progress
+from ..report.events import Event
 from ..report.report import Report
 from ..request.config import load_config
 from ..run.job_run import JobRun, PlannedJob
 from ..stills.job import make_stills
 from .demands import LadderPlace, place_ladder
+from .events import LadderEvents
 from .plan import Ladder, naming, plan_ladder, thumbnails_spec
 from .publish import LadderFolder, recorded_files
 from .report import INDEX, LadderReport
@@ -39,12 +40,12 @@ PACKAGE: Final = "package"  #: The folder's name while the job runs
 
 
 async def make_ladder(
-    spec: LadderSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None
+    spec: LadderSpec, pool: Pool, *, tell: Callable[[Event], None] = lambda _event: None
 ) -> LadderReport:
     """Make the renditions and the package. The folder appears complete or not at all. Raises CodecfleetError.
 
     A ladder that was killed or cancelled goes on from its finished segments. ``pool`` starts during planning.
-    ``progress`` is called several times per second with the frames encoded so far, over all renditions.
+    ``tell`` is called with the ladder's events: stages, warnings, and the progress of all renditions together.
     """
     began_s = time.monotonic()
     sent = load_config().sent.specs.get(spec.preset)
@@ -58,7 +59,7 @@ async def make_ladder(
     try:
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
         ladder = await in_thread(plan_ladder, spec, work, sent)
-        run = _LadderRun(ladder, pool, start, progress)
+        run = _LadderRun(ladder, pool, start, tell)
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
@@ -93,10 +94,9 @@ class _LadderRun:
     ladder: Ladder
     pool: Pool
     start: SharedCall
-    progress: Callable[[int], None]
+    tell: Callable[[Event], None]
     place: LadderPlace = field(default_factory=LadderPlace)
     decoded: int = 0
-    _frames: dict[str, int] = field(default_factory=dict)  # frames done by rendition
 
     async def renditions(self) -> dict[str, Report]:
         """Make all renditions at the same time. Raises the error of the first that fails."""
@@ -106,24 +106,26 @@ class _LadderRun:
         ids = {name: f"{ladder}-{name}" for name in plans}
         await self.start.wait()
         demands = [demand_of(plan, ids[name]) for name, plan in plans.items()]
-        self.place = await place_ladder(self.pool, ladder, demands)
+        self.place = await place_ladder(self.pool.preview, ladder, demands)
         # Each rendition that runs apart takes up to ``workers`` workers, so then one runs after the other.
         turn = asyncio.Semaphore(1 if self.place.apart and self.ladder.spec.workers else len(plans))
+        events = LadderEvents(ladder, {name: plan.frames for name, plan in plans.items()}, self.tell)
         async with TaskOwner() as owner:
             once = DecodeOnce(self.pool, ladder, list(ids.values()), owner, kind=self.place.kind)
+            channels = {name: EventChannel() for name in plans}
+            hearing = [owner.start(_hear(events, *each), f"events of {each[0]}") for each in channels.items()]
             tasks = {
-                name: owner.start(self._rendition(ids[name], name, once, owner, turn), f"rendition {name}")
-                for name in plans
+                name: owner.start(self._rendition(ids[name], name, once, channel, turn), f"rendition {name}")
+                for name, channel in channels.items()
             }
             reports = {name: await task for name, task in tasks.items()}
+            await asyncio.gather(*hearing)
             self.decoded = once.decoded
         return reports
 
     async def _rendition(
-        self, job: str, name: str, once: DecodeOnce, owner: TaskOwner, turn: asyncio.Semaphore
+        self, job: str, name: str, once: DecodeOnce, channel: EventChannel, turn: asyncio.Semaphore
     ) -> Report:
-        channel = EventChannel()
-        listening = owner.start(self._listen(name, channel), f"progress of {name}")
         run = JobRun(
             job,
             self.ladder.plans[name].spec,
@@ -137,21 +139,10 @@ class _LadderRun:
         try:
             async with turn:
                 with naming(name, once.is_common):
-                    report = await run.run()
+                    return await run.run()
         finally:
             once.leave(job)
-            listening.cancel()
-        self._count(name, report.frames)  # a rendition that an earlier run finished has no other progress
-        return report
-
-    async def _listen(self, name: str, channel: EventChannel) -> None:
-        async for event in channel.listen():
-            if isinstance(event, Progress):
-                self._count(name, event.frames_done)
-
-    def _count(self, name: str, frames: int) -> None:
-        self._frames[name] = frames
-        self.progress(sum(self._frames.values()))
+            await channel.close()
 
     def report(self, reports: Mapping[str, Report], package: Package, folder: Path, wall_s: float) -> LadderReport:
         """Return the ladder's report; ``folder`` holds the package."""
@@ -172,10 +163,15 @@ class _LadderRun:
         )
 
 
+async def _hear(events: LadderEvents, name: str, channel: EventChannel) -> None:
+    async for event in channel.listen():
+        events.hear(name, event)
+
+
 def _make_folders(folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, folder) from error
 
@@ -185,7 +181,8 @@ def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:
     files = {name: local_path(plan.spec.output) for name, plan in ladder.plans.items()}
     try:
         folder.mkdir()
-        package = write_tracks(given_tracks(files), folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)
+        given = given_tracks(files, ladder.sound_groups)
+        package = write_tracks(given, folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)
         check_package(folder, package)
     except OSError as error:
         raise storage_error(error, folder) from error

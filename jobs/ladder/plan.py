@@ -13,7 +13,18 @@ from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
 from ..stills.spec import StillsSpec
 from .report import LeftOut
-from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
+from .rungs import (
+    Rung,
+    Scale,
+    SourceRate,
+    check_grid,
+    choose,
+    read_rungs,
+    read_sounds,
+    rendition_spec,
+    without_padding,
+)
+from .sounds import with_sounds
 from .spec import LadderSpec
 from .tracks import only_played
 
@@ -29,6 +40,7 @@ class Ladder:
     stamp: SourceStamp  #: The source's version before it was read
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
+    sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
 
 
 def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) -> Ladder:
@@ -40,23 +52,41 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
         InputError: the source cannot be read.
         RequestError: the preset or an option is wrong, or does not fit the source.
     """
-    rungs = read_rungs(spec.preset, preset_text)
-    asked = [rendition_spec(spec, rung, folder, carries=True) for rung in rungs]
-    check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
+    rungs, sounds = read_rungs(spec.preset, preset_text), read_sounds(spec.preset, preset_text)
+    sound = sounds[0] if sounds else None
+    asked = [rendition_spec(spec, rung, folder, carries=True, sound=sound) for rung in rungs]
+    by_name = {rung.name: each for rung, each in zip(rungs, asked, strict=True)}
+    check_grid(spec, by_name)
     stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
     reads = read_for(asked[0])
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
+    chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
     (first, first_scale), *others = chosen
-    carrying = _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)
-    plans = {first.name: only_played(carrying)}
+    carrying = [
+        _planned(rendition_spec(spec, first, folder, carries=True, sound=each), first_scale, first, reads)
+        for each in sounds or (None,)
+    ]
+    sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in sounds])
+    plans = {first.name: sounding.plan}
     # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
     beside_s = plans[first.name].carry.first_presentation_s
     folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
     for rung, scale in others:
         plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
         plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
-    return Ladder(spec=spec, stamp=stamp, plans=plans, left_out=left_out)
+    return Ladder(
+        spec=spec,
+        stamp=stamp,
+        plans=plans,
+        left_out=(*left_out, *padding, *sounding.left_out),
+        sound_groups=sounding.groups,
+    )
+
+
+def _source_rate(reads: Reads) -> SourceRate:
+    index = reads.source.index
+    return SourceRate(index.codec, round(int(index.sizes_bytes.sum()) * 8 / index.duration_s))
 
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:

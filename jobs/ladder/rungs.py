@@ -9,9 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from ...actors.encode.settings import Codec
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
-from ..request.carried import Carried
+from ..request.carried import Carried, SoundAndSubtitles
 from ..request.layers import Layer, spec_of
 from ..request.options import options_of
 from ..request.parts import SourceRange, VideoOptions
@@ -31,15 +32,20 @@ _OF_ALL: Final = _OF_ONE | frozenset(
     chain({"force"}, *(model.model_fields for model in (Picture, Carried, SourceRange)))
 )
 """The fields that a file may set for all renditions. The others say where and how the work is done."""
+_OF_SOUND: Final = frozenset(SoundAndSubtitles.model_fields) - {"audio_tracks", "subtitles"}
+"""The fields that may differ between groups of sound."""
 _NO_SIDES: Final = {name: field.default for name, field in Carried.model_fields.items()} | {
     "audio": "none",
     "subtitles": "none",
 }
 _TABLE: Final = "rendition"
+_SOUND: Final = "sound"
 _PAGE: Final = "docs/ladder.md describes the file."
 MOST_RUNGS: Final = 32
 Scale: TypeAlias = tuple[int | None, int] | None  #: Width and height, as ``--scale`` gives them; None keeps the size
 _WIDEST: Final = Fraction(16, 9)
+_EFFICIENCY: Final = {"h264": 1, "hevc": 2, "vp9": 2, "av1": 3}
+"""The generations of codecs, by FFmpeg's names: a later one needs fewer bits. All others are older than these."""
 _LINES_APART: Final = 2  #: A picture is not scaled if its shorter side would change by fewer lines
 
 
@@ -51,20 +57,49 @@ class Rung:
     layers: tuple[Layer, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SoundGroup:
+    """The entry of one group of sound in a preset."""
+
+    name: str
+    layer: Layer
+
+
 def read_rungs(preset: str, text: str | None = None) -> tuple[Rung, ...]:
     """Return the rungs of a built-in preset, or of a file whose name ends in ``.toml``, in their order.
 
     ``text`` is the file's content, if the file is on another machine. Raises UsageError: there is no such preset, or
     its file is wrong.
     """
-    file = read_toml("ladder", _path_of(preset), missing="Check the path.", wrong=_PAGE, parse_float=str, text=text)
-    shared = {key: value for key, value in file.tables.items() if key != _TABLE}
+    file = _file(preset, text)
+    shared = {key: value for key, value in file.tables.items() if key not in (_TABLE, _SOUND)}
     common = layer_of(file, _fields(file, shared, _OF_ALL))
     rungs = tuple(_rung(file, common, table) for table in _tables(file))
-    names = [rung.name.lower() for rung in rungs]  # some file systems ignore case
-    if doubled := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"{file.path}: two renditions are named {doubled}", "Give each rendition its own name.")
+    _check_names(file, "renditions", [rung.name.lower() for rung in rungs])  # some file systems ignore case
     return rungs
+
+
+def read_sounds(preset: str, text: str | None = None) -> tuple[SoundGroup, ...]:
+    """Return the groups of sound of a preset, in their order; () if it has none.
+
+    The arguments and errors are those of ``read_rungs``.
+    """
+    file = _file(preset, text)
+    tables = file.tables.get(_SOUND, [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise UsageError(f"{file.path}: {_SOUND} is not a list of tables", f"Write each as [[{_SOUND}]]: {_PAGE}")
+    sounds = tuple(SoundGroup(*_named(file, _SOUND, table, _OF_SOUND)) for table in tables)
+    _check_names(file, "groups of sound", [sound.name for sound in sounds])
+    return sounds
+
+
+def _file(preset: str, text: str | None) -> TomlFile:
+    return read_toml("ladder", _path_of(preset), missing="Check the path.", wrong=_PAGE, parse_float=str, text=text)
+
+
+def _check_names(file: TomlFile, what: str, names: Sequence[str]) -> None:
+    if doubled := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{file.path}: two {what} are named {doubled}", "Give each its own name.")
 
 
 def files_of(preset: str, text: str | None = None) -> tuple[str, ...]:
@@ -103,15 +138,21 @@ def _tables(file: TomlFile) -> Iterable[Mapping[str, Any]]:
 
 
 def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
-    name = table.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        message = f"{file.place(_TABLE)}: a rendition has no name of letters, digits, - and _: {name}"
-        raise UsageError(message, 'Write name = "720p".')
+    name, own = _named(file, _TABLE, table, _OF_ONE)
     if _TAKEN.fullmatch(name):
         message = f"{file.path}: a rendition cannot be named {name}, because other files of the package are"
         raise UsageError(message, "Choose another name.")
-    own = _fields(file, {key: value for key, value in table.items() if key != "name"}, _OF_ONE)
-    return Rung(name, (common, layer_of(file, own)))
+    return Rung(name, (common, own))
+
+
+def _named(file: TomlFile, kind: str, table: Mapping[str, Any], allowed: frozenset[str]) -> tuple[str, Layer]:
+    """Return the name and the fields of a table."""
+    name = table.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        message = f"{file.place(kind)}: a {kind} has no name of letters, digits, - and _: {name}"
+        raise UsageError(message, 'Write name = "720p".')
+    fields = _fields(file, {key: value for key, value in table.items() if key != "name"}, allowed)
+    return name, layer_of(file, fields)
 
 
 def _fields(file: TomlFile, table: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
@@ -123,15 +164,18 @@ def _fields(file: TomlFile, table: Mapping[str, Any], allowed: frozenset[str]) -
     return fields
 
 
-def rendition_spec(ladder: LadderSpec, rung: Rung, folder: Path, *, carries: bool) -> TranscodeSpec:
+def rendition_spec(
+    ladder: LadderSpec, rung: Rung, folder: Path, *, carries: bool, sound: SoundGroup | None = None
+) -> TranscodeSpec:
     """Return the request for one rendition, whose file is written into ``folder``.
 
-    Only one rendition of a ladder ``carries`` sound and subtitles.
+    Only one rendition of a ladder ``carries`` sound and subtitles: the sound of a group, if the preset has groups.
 
     Raises UsageError: a field is invalid, fields conflict, or there is no keyframe interval.
     """
     files_ = {"source": ladder.source, "output": str(folder / f"{rung.name}.mp4"), "overwrite": True}
-    spec = spec_of(TranscodeSpec, [*rung.layers, Layer(files_ | ladder.for_each, str)], KEYS_HELP)
+    layers = rung.layers if sound is None else (*rung.layers, sound.layer)
+    spec = spec_of(TranscodeSpec, [*layers, Layer(files_ | ladder.for_each, str)], KEYS_HELP)
     if not carries:
         spec = spec.model_copy(update=_NO_SIDES)
     spec = spec.resolved()
@@ -196,6 +240,38 @@ def choose(
         if is_larger
     )
     return made, left_out
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRate:
+    """The codec of the source's video, by FFmpeg's name, and its average bitrate."""
+
+    codec: str
+    bps: int
+
+
+def without_padding(
+    chosen: Sequence[tuple[Rung, Scale]], specs: Mapping[str, TranscodeSpec], source: SourceRate
+) -> tuple[tuple[tuple[Rung, Scale], ...], tuple[LeftOut, ...]]:
+    """Return the rungs to make, and the rungs to leave out: those that ask for a higher bitrate than the source has.
+
+    No size is lost: of the rungs of one codec and size, one stays. A codec that needs more bits than the source's may
+    have a higher bitrate. ``specs`` are the requests by the names of their rungs.
+    """
+    rates: dict[tuple[Codec | None, Scale], list[int]] = {}
+    for rung, size in chosen:
+        rates.setdefault((specs[rung.name].codec, size), []).append(specs[rung.name].bitrate_bps or 0)
+
+    def is_padding(rung: Rung, size: Scale) -> bool:
+        spec = specs[rung.name]
+        rate_bps, codec = spec.bitrate_bps or 0, spec.codec or Codec.H264
+        is_as_good = _EFFICIENCY[codec.value] >= _EFFICIENCY.get(source.codec, 0)
+        return is_as_good and rate_bps > source.bps and rate_bps > min(rates[spec.codec, size])
+
+    left_out = tuple(rung.name for rung, size in chosen if is_padding(rung, size))
+    reason = f"its bitrate would be higher than the {round(source.bps / 1000)} kbit/s of the source's video"
+    made = tuple(each for each in chosen if each[0].name not in left_out)
+    return made, tuple(LeftOut(name=name, reason=reason) for name in left_out)
 
 
 def _enlarges(size: Scale, source: tuple[int, int]) -> bool:

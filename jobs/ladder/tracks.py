@@ -1,6 +1,6 @@
 """The tracks of finished renditions, from which the package is made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -9,19 +9,24 @@ from av.stream import Disposition
 
 from ...actors.media.headers import bcp_47
 from ...errors import Unsupported, WouldLose
-from ..carry.track_plan import Action, missed_checks
+from ..carry.track_plan import Action, TrackPlan, missed_checks
 from ..package.boxes.codec_strings import SOUND_CODECS
 from ..package.values import GivenTrack, PlayedKind
 from ..plan.plan import Plan
 from ..report.report import Warning_
 from ..source.tracks import SourceDescription, TrackKind, describe_tracks, tag_value
 
-_SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
+SIDES: Final = {TrackKind.AUDIO: (PlayedKind.AUDIO, "sound"), TrackKind.SUBTITLE: (PlayedKind.TEXT, "text")}
 """The kinds of tracks that a package has besides video, and the words that begin the tracks' names."""
 _PLAYED: Final = {TrackKind.AUDIO: SOUND_CODECS, TrackKind.SUBTITLE: frozenset({"mov_text"})}
 """The codecs that mp4 holds and players of a package know."""
 _ONE: Final = "a ladder has one video track"
 _DROPPED: Final = "video-track-dropped"
+
+
+def is_playable(plan: TrackPlan) -> bool:
+    """Return whether players of a package know the codec that the output has of a track."""
+    return plan.track.kind not in _PLAYED or plan.codec in _PLAYED[plan.track.kind]
 
 
 def only_played(plan: Plan) -> Plan:
@@ -32,7 +37,7 @@ def only_played(plan: Plan) -> Plan:
     """
     carry = plan.carry
     for each in carry.tracks:
-        if each.kept and each.track.kind in _PLAYED and each.codec not in _PLAYED[each.track.kind]:
+        if each.kept and not is_playable(each):
             step = "Use --audio aac or opus." if each.track.kind is TrackKind.AUDIO else "Use --subtitles none."
             raise Unsupported(f"players cannot play {each.track.name} in a ladder", step)
     dropped = {
@@ -50,8 +55,10 @@ def only_played(plan: Plan) -> Plan:
     return replace(plan, carry=carry, warnings=(*plan.warnings, *losses))
 
 
-def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:
+def given_tracks(files: Mapping[str, Path], groups: Sequence[tuple[str, ...]] = ()) -> tuple[GivenTrack, ...]:
     """Return the video track of each rendition, with the rendition's name, and the sound and subtitles of the first.
+
+    ``groups`` has the groups of each sound track; () if the preset names none.
 
     Raises InputError: a file cannot be read.
     """
@@ -61,11 +68,11 @@ def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:
         for name, each in found.items()
     ]
     first = next(iter(files))
-    return (*pictures, *_sides(files[first], found[first]))
+    return (*pictures, *_sides(files[first], found[first], groups))
 
 
-def _sides(path: Path, file: SourceDescription) -> Iterator[GivenTrack]:
-    for source_kind, (kind, word) in _SIDES.items():
+def _sides(path: Path, file: SourceDescription, groups: Sequence[tuple[str, ...]]) -> Iterator[GivenTrack]:
+    for source_kind, (kind, word) in SIDES.items():
         for number, track in enumerate(file.of_kind(source_kind), 1):
             yield GivenTrack(
                 name=f"{word}-{number}",
@@ -76,4 +83,5 @@ def _sides(path: Path, file: SourceDescription) -> Iterator[GivenTrack]:
                 title=tag_value(track.tags, "title") or "",
                 is_default=bool(track.disposition & Disposition.default.value),
                 is_forced=bool(track.disposition & Disposition.forced.value),
+                groups=groups[number - 1] if groups and kind is PlayedKind.AUDIO else (),
             )

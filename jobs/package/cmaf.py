@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 from ...errors import ProofFailed
 from ..join.spool import storage_error
 from .boxes.codec_strings import codec_string, supplemental_codec
+from .boxes.dolby import dolby_channels
 from .boxes.fragments import SEGMENT_TYPE, Reference, SampleRun, fragment_head, index_size, segment_index
 from .boxes.header import cmaf_header
 from .names import header_file, segment_file, track_file
@@ -129,6 +130,7 @@ def _write_track(proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, l
         frame_rate=_frame_rate(samples) if is_video else None,
         video_range=proven.video_range,
         channels=proven.channels,
+        dolby_channels=dolby_channels(entry, proven.channels),
         sample_rate_hz=proven.sample_rate_hz,
     )
 

@@ -37,6 +37,7 @@ class GivenTrack:
     title: str = ""
     is_default: bool = False
     is_forced: bool = False  #: Subtitles to show even if the viewer wants none
+    groups: tuple[str, ...] = ()  #: The groups of sound that it is in; () if its codec and channels decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class PackagedTrack:
     frame_rate: Fraction | None = None  #: The average rate; None for sound and text
     video_range: str = ""  #: ``SDR``, ``HLG`` or ``PQ``; "" for sound and text
     channels: int = 0
+    dolby_channels: str = ""  #: The channel map of AC-3 and E-AC-3, such as ``F801`` for 5.1; "" for other codecs
     sample_rate_hz: int = 0
 
     @property

@@ -17,6 +17,7 @@ from ...cluster.grouping import counted
 from ...cluster.worker_names import WorkerId
 from ..board.events import Run
 from ..board.retries import Attempt
+from ..carry.track_plan import SoundKey
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
 from ..plan.plan import Plan
@@ -60,7 +61,7 @@ class FinishedTrack:
     restored: frozenset[int]  #: the segments that an earlier run of the job encoded
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
-    loudness: Mapping[int, Loudness]  #: the loudness of encoded sound for each stream index of the source
+    loudness: Mapping[SoundKey, Loudness]  #: the loudness of encoded sound
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
@@ -148,7 +149,7 @@ def make_report(
             for run, segment in zip(track.runs, track.segments, strict=True)
         ),
         tracks=plan.tracks_report,
-        loudness=tuple(_loudness(index, each) for index, each in sorted(track.loudness.items())),
+        loudness=tuple(_loudness(index, track.loudness[index, form]) for index, form in sorted(track.loudness)),
         proof=proof,
         choices=plan.choices,
         quality=_target(plan, [each.facts.quality for each in track.segments]),

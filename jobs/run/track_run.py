@@ -25,6 +25,7 @@ from ..board.loop import BoardLoop, PoolCapacity, WorkerWait, finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded
 from ..board.watch import WorkWatch, with_retries
+from ..carry.track_plan import SoundKey
 from ..join.gather import Gather
 from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
@@ -91,7 +92,7 @@ class TrackRun:
         self._frames_restored = 0
         self._frames_done = 0
         self._encoding_began_s = 0.0
-        self._loudness: dict[int, Loudness] = {}
+        self._loudness: dict[SoundKey, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
         """Start with the segments of an earlier run.
@@ -270,16 +271,16 @@ class TrackRun:
                 following = self._plan.segments[right.number].start_ticks
         self._joins.put_nowait((segment, following))
 
-    async def _encode_audio(self) -> dict[int, EncodedTrack]:
+    async def _encode_audio(self) -> dict[SoundKey, EncodedTrack]:
         start_s, end_s = self._plan.clock_s(self._plan.spec.start_s), self._plan.clock_s(self._plan.spec.end_s)
         works = self._plan.carry.audio_works(self._job, self._plan.spec.source, start_s=start_s, end_s=end_s)
         tracks = await asyncio.gather(*(with_retries(self._watch.submit, work) for work in works.values()))
         return dict(zip(works, tracks, strict=True))
 
-    async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
+    async def _join_all(self, path: Path, audio: asyncio.Task[dict[SoundKey, EncodedTrack]]) -> JoinedTrack:
         """Join segments as the board releases them, until None is queued."""
         encoded = await audio
-        self._loudness = {index: track.loudness for index, track in encoded.items() if track.loudness is not None}
+        self._loudness = {key: track.loudness for key, track in encoded.items() if track.loudness is not None}
         gather = Gather(self._plan, path, encoded)
         guard = RateGuard(self._plan)
         try:

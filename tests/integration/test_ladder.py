@@ -30,6 +30,7 @@ from codecfleet.errors import (
 from codecfleet.jobs.journal.found_work import WorkState, find_work
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
 from codecfleet.jobs.package.values import Layout, PlayedKind
+from codecfleet.jobs.report.events import Event, Progress, Warned
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
@@ -125,15 +126,31 @@ def ladder(
     slots: int = 3,
     *,
     pool: Pool | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    tell: Callable[[Event], None] = lambda _: None,
 ) -> LadderReport:
     """Make a ladder."""
 
     async def run() -> LadderReport:
         async with Fleet(pool=pool or LocalPool(slots)) as fleet:
-            return await fleet.ladder(spec, progress=progress)
+            return await fleet.ladder(spec, tell=tell)
 
     return asyncio.run(run())
+
+
+def two_videos(film: Path, path: Path) -> Path:
+    """Write a film that has its video track twice."""
+    with av.open(str(film)) as source, av.open(str(path), "w") as output:
+        streams = [output.add_stream_from_template(source.streams.video[0]) for _ in range(2)]
+        for packet in source.demux(0):
+            for stream in streams if packet.size else []:
+                packet.stream = stream
+                output.mux(packet)
+    return path
+
+
+def done_frames(events: list[Event]) -> list[int]:
+    """Return the frames done by each event of progress."""
+    return [each.frames_done for each in events if isinstance(each, Progress)]
 
 
 def packets(path: Path) -> list[tuple[str, int | None, bool]]:
@@ -154,13 +171,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_each_rendition_is_a_transcode_of_its_own(film: Path, tmp_path: Path) -> None:
     """Packets and times of each track are those of ``transcode``, although each part was decoded once for all."""
     spec = ladder_spec(film, tmp_path)
-    counted: list[int] = []
-    report = ladder(spec, progress=counted.append)
+    events: list[Event] = []
+    report = ladder(spec, tell=events.append)
     names = [track.given.name for track in report.package.of(PlayedKind.VIDEO)]
     assert names == list(RUNGS)
     segments = len(report.renditions[0][1].segments)
     assert (report.decoded, report.encoded) == (segments, segments * len(RUNGS))
-    assert counted[-1] <= FRAMES * len(RUNGS)
+    assert done_frames(events)[-1] == FRAMES * len(RUNGS)
     for track in report.package.tracks:
         lines, quality = RUNGS[track.given.name]
         scale = None if lines == 48 else (None, lines)
@@ -206,8 +223,13 @@ def test_a_cancelled_ladder_goes_on(film: Path, tmp_path: Path) -> None:
 
     async def interrupted() -> None:
         reached = asyncio.Event()
+
+        def until_second(event: Event) -> None:
+            if any(frames > FRAMES for frames in done_frames([event])):
+                reached.set()
+
         async with Fleet(pool=LocalPool(1)) as fleet:
-            task = asyncio.create_task(fleet.ladder(spec, progress=lambda done: done > FRAMES and reached.set()))
+            task = asyncio.create_task(fleet.ladder(spec, tell=until_second))
             await reached.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -230,7 +252,9 @@ def test_a_fleet_that_is_closed_ends_its_ladders(film: Path, tmp_path: Path) -> 
         fleet = Fleet(pool=LocalPool(1))
         await fleet.__aenter__()
         reached = asyncio.Event()
-        task = asyncio.create_task(fleet.ladder(spec, progress=lambda _: reached.set()))
+        task = asyncio.create_task(
+            fleet.ladder(spec, tell=lambda event: reached.set() if done_frames([event]) else None)
+        )
         await reached.wait()
         await fleet.aclose()
         with pytest.raises(Cancelled):
@@ -269,13 +293,7 @@ def test_sound_that_players_do_not_know_is_refused_before_any_work(tmp_path: Pat
 
 def test_a_further_video_track_is_named_as_lost(film: Path, tmp_path: Path) -> None:
     """A package has one video track in several renditions; ``strict`` refuses to leave out another."""
-    two = tmp_path / "two.mp4"
-    with av.open(str(film)) as source, av.open(str(two), "w") as output:
-        streams = [output.add_stream_from_template(source.streams.video[0]) for _ in range(2)]
-        for packet in source.demux(0):
-            for stream in streams if packet.size else []:
-                packet.stream = stream
-                output.mux(packet)
+    two = two_videos(film, tmp_path / "two.mp4")
     with pytest.raises(WouldLose, match="video track 1"):
         ladder(ladder_spec(two, tmp_path, strict=True))
     report = ladder(ladder_spec(two, tmp_path))
@@ -332,9 +350,9 @@ def test_finished_renditions_count_as_progress(film: Path, tmp_path: Path) -> No
     spec = ladder_spec(film, tmp_path)
     with pytest.raises(SegmentFailed):
         ladder(spec, pool=BadPool("low"))
-    counted: list[int] = []
-    ladder(spec, progress=counted.append)
-    assert counted[-1] == FRAMES * len(RUNGS)
+    events: list[Event] = []
+    ladder(spec, tell=events.append)
+    assert done_frames(events)[-1] == FRAMES * len(RUNGS)
 
 
 def test_an_earlier_ladder_is_replaced_only_if_asked(film: Path, tmp_path: Path) -> None:
@@ -512,6 +530,20 @@ def test_unfinished_renditions_of_a_ladder_are_listed(film: Path, tmp_path: Path
     found = find_work(str(tmp_path))
     assert {Path(each.work).name for each in found} <= {f".{name}.mp4.codecfleet" for name in RUNGS}
     assert any(each.state is WorkState.UNFINISHED for each in found)
+
+
+def test_losses_are_said_while_the_ladder_runs(film: Path, tmp_path: Path) -> None:
+    """Each once, with the name of a rendition, before any frame is done; the report has them too."""
+    two = two_videos(film, tmp_path / "two.mp4")
+    events: list[Event] = []
+    report = ladder(ladder_spec(two, tmp_path), tell=events.append)
+    said = [number for number, each in enumerate(events) if isinstance(each, Warned)]
+    progress = [number for number, each in enumerate(events) if isinstance(each, Progress)]
+    messages = [each.message for each in events if isinstance(each, Warned)]
+    assert messages == [f"{name}: {each.message}" for name, each in report.warnings]
+    assert any("is dropped" in each for each in messages)
+    assert max(said) < max(progress)
+    assert {each.job for each in events} == {events[0].job}
 
 
 def test_sound_options_apply_to_the_rendition_that_carries_sound(film: Path, tmp_path: Path) -> None:

@@ -58,10 +58,12 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
 def test_a_cluster_is_placed_as_real_work_would_be(clip: Path) -> None:
     """With --address, GPUs decode and encode, unless the job asks for software."""
     found = Surveyed(inventory_of_fleet(load_fleet("l4-x4")))
-    placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address, _demand: found)
+    placed = place_on(demand_of(_plan(clip)), PlanOn(address="there"), lambda _address, _demand: found)
     assert placed.where == "the cluster at there"
     assert {lane.route for lane in placed.placement.lanes} == {Route.GPU}
-    placed = place_on(_plan(clip, encoder="software"), PlanOn(address="there"), lambda _address, _demand: found)
+    placed = place_on(
+        demand_of(_plan(clip, encoder="software")), PlanOn(address="there"), lambda _address, _demand: found
+    )
     assert not {lane.route for lane in placed.placement.lanes} & {Route.GPU, Route.UPLOAD}
 
 
@@ -74,7 +76,7 @@ def test_a_cluster_that_grows_says_which_nodes_it_would_ask_for(clip: Path) -> N
         return Surveyed(inventory_of_fleet(load_fleet("laptop")), "g6: 1 more for 1 job")
 
     plan = _plan(clip)
-    placed = place_on(plan, PlanOn(address="there"), survey)
+    placed = place_on(demand_of(plan), PlanOn(address="there"), survey)
     assert "note: g6: 1 more for 1 job" in placed.lines()
     assert placed.to_json()["note"] == "g6: 1 more for 1 job"
     assert asked == [demand_of(plan)]

@@ -4,7 +4,7 @@ from .demand import USUAL_THREADS, Demand, EncoderChoice, EncoderKind, Rendition
 from .inventory import Device, DeviceState, Inventory, Node, processor_of
 from .placement import Placement, Refusal
 from .policy import Policy, load_policy, shared_by_policy
-from .preview import PlacementPreview
+from .preview import PlacementPreview, preview_of
 
 __all__ = [
     "USUAL_THREADS",
@@ -22,6 +22,7 @@ __all__ = [
     "Rendition",
     "load_policy",
     "plain_demand",
+    "preview_of",
     "processor_of",
     "shared_by_policy",
 ]

@@ -6,12 +6,13 @@ from typing import Final
 from ...jobs.ladder.rungs import files_of
 from ...jobs.ladder.spec import LadderSpec
 from ...jobs.request.config import load_config
-from ...jobs.request.parts import RUN
+from ...jobs.request.parts import RULES, RUN
 from ...jobs.stills.spec import StillsSpec
-from ..params import JSON, address_of, with_options
+from ..params import JSON, address_of, flag, with_options
 from ..question import Question
 from ..sandbox import FileUse
 from ..services import Commands
+from .transcode import usual_view
 
 _ADDRESS = address_of(
     "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the environment's "
@@ -29,9 +30,17 @@ def _stills(spec: StillsSpec, *, address: str | None = _ADDRESS, as_json: bool =
     )
 
 
-def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool = JSON) -> Question:
+def _ladder(
+    spec: LadderSpec,
+    *,
+    dry_run: bool = flag("--dry-run", "Make nothing, but print what would be made, what left out, and why.", RULES),
+    address: str | None = _ADDRESS,
+    as_json: bool = JSON,
+) -> Question:
     return Question(
-        ask=lambda services, progress: services.ladder(spec, address, progress),
+        ask=lambda services, tell: (
+            services.plan_ladder(spec, address) if dry_run else services.ladder(spec, address, tell)
+        ),
         as_json=as_json,
         files=_file_use(
             spec,
@@ -39,7 +48,7 @@ def _ladder(spec: LadderSpec, *, address: str | None = _ADDRESS, as_json: bool =
             reads=files_of(spec.preset, load_config().sent.specs.get(spec.preset)),
             writes=() if spec.keep_evidence is None else (spec.keep_evidence,),
         ),
-        done_to_frames="encoded",
+        display=usual_view,
     )
 
 

@@ -71,8 +71,12 @@ def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
     output = Output(stdout)
     if request.as_json:
         return JsonView(output, Output(stderr))
-    if request.quiet:
-        return View()
+    return View() if request.quiet else usual_view(stdout, stderr)
+
+
+def usual_view(stdout: TextIO, stderr: TextIO) -> View:
+    """Return the view for these streams: live on a terminal, lines elsewhere."""
+    output = Output(stdout)
     if is_logged():
         return ProofView(output)
     if is_terminal(stderr):

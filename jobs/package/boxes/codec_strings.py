@@ -39,7 +39,7 @@ def codec_string(sample_entry: bytes) -> str:
             message, "Use h264, hevc, av1 or vp9 for pictures, and aac, opus, ac3, eac3 or flac for sound."
         )
     try:
-        return kind + describe(_children(sample_entry))
+        return kind + describe(entry_boxes(sample_entry))
     except (KeyError, IndexError, EOFError, struct.error) as error:
         message = f"the sample entry {kind!r} does not describe its codec"
         raise Unsupported(message, "Please report this error together with the file.") from error
@@ -47,7 +47,7 @@ def codec_string(sample_entry: bytes) -> str:
 
 def supplemental_codec(sample_entry: bytes) -> str:
     """Return the codec string of Dolby Vision for a track that players without it can show too; "" if there is none."""
-    found = _children(sample_entry)
+    found = entry_boxes(sample_entry)
     stated = found.get(b"dvcC") or found.get(b"dvvC")
     if stated is None:
         return ""
@@ -57,7 +57,7 @@ def supplemental_codec(sample_entry: bytes) -> str:
     return f"{kind}.{profile:02}.{level:02}/{brand}" if brand and kind else ""
 
 
-def _children(sample_entry: bytes) -> Mapping[bytes, bytes]:
+def entry_boxes(sample_entry: bytes) -> Mapping[bytes, bytes]:
     """Return the contents of the boxes in a sample entry, by kind."""
     is_sound = sample_entry[4:8] in _SOUND
     begin = _HEAD_BYTES + (_AUDIO_FIELDS_BYTES if is_sound else _VIDEO_FIELDS_BYTES)

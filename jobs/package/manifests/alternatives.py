@@ -1,7 +1,7 @@
 """The groups of sound and of subtitles from which a viewer chooses, by the rules of HLS."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, count
@@ -46,26 +46,39 @@ class Alternatives:
 
 
 def sound_groups(package: Package) -> tuple[Alternatives, ...]:
-    """Return one group for each codec and number of channels. AAC comes first, as every player knows it.
+    """Return the groups that the tracks name, or else one group for each codec and number of channels.
+
+    AAC comes first, as every player knows it; of several AAC groups, the one with the fewest channels.
 
     HLS wants the same choices in each group. A group without a track for a choice takes it from an earlier group, never
     from a later one: so the AAC group, which plays everywhere, needs no other codec.
     """
-    tracks = sorted(package.of(PlayedKind.AUDIO), key=lambda track: not track.codec.startswith("mp4a."))
-    return _groups(AlternativeType.SOUND, tracks, lambda track: f"{track.codec}-{track.channels}")
+    named: dict[str, list[PackagedTrack]] = {}
+    for track in sorted(package.of(PlayedKind.AUDIO), key=lambda track: not _is_aac(track)):
+        for name in track.given.groups or (f"{track.codec}-{track.channels}",):
+            named.setdefault(name, []).append(track)
+    ordered = sorted(named.items(), key=lambda group: _reach(group[1]))
+    return _groups(AlternativeType.SOUND, dict(ordered))
+
+
+def _is_aac(track: PackagedTrack) -> bool:
+    return track.codec.startswith("mp4a.")
+
+
+def _reach(members: Sequence[PackagedTrack]) -> tuple[bool, int]:
+    """Return where a group stands: the less it needs of a player, the earlier."""
+    if not all(map(_is_aac, members)):
+        return True, 0  # other codecs stay in the order of their tracks
+    return False, max(track.channels for track in members)
 
 
 def text_groups(package: Package) -> tuple[Alternatives, ...]:
     """Return one group with all subtitles, or () if there are none."""
-    return _groups(AlternativeType.SUBTITLES, package.of(PlayedKind.TEXT), lambda _: "text")
+    tracks = package.of(PlayedKind.TEXT)
+    return _groups(AlternativeType.SUBTITLES, {"text": tracks} if tracks else {})
 
 
-def _groups(
-    type_: AlternativeType, tracks: Iterable[PackagedTrack], name_of: Callable[[PackagedTrack], str]
-) -> tuple[Alternatives, ...]:
-    named: dict[str, list[PackagedTrack]] = {}
-    for track in tracks:
-        named.setdefault(name_of(track), []).append(track)
+def _groups(type_: AlternativeType, named: Mapping[str, Sequence[PackagedTrack]]) -> tuple[Alternatives, ...]:
     known: dict[_Choice, PackagedTrack] = {}
     groups: dict[str, dict[_Choice, PackagedTrack]] = {}
     for name, members in named.items():

@@ -22,6 +22,7 @@ _ALIGNED = {
 _ROLES = "urn:mpeg:dash:role:2011"
 #: The transfer characteristics of HDR, as code points of ISO/IEC 23091-2. SDR needs none.
 _TRANSFERS = {"PQ": "16", "HLG": "18"}
+_DOLBY_CHANNELS = "tag:dolby.com,2014:dash:audio_channel_configuration:2011"
 #: Code points of ISO/IEC 23091-3 for the usual layout of each number of channels.
 _CHANNEL_CONFIGURATIONS = {1: "1", 2: "2", 3: "3", 4: "4", 5: "5", 6: "6", 7: "11", 8: "12"}
 
@@ -122,7 +123,9 @@ def _chosen_set(track: PackagedTrack, *, is_default: bool) -> ET.Element:
     if track.given.language:
         attributes["lang"] = track.given.language
     element = ET.Element("AdaptationSet", attributes)
-    if layout := _CHANNEL_CONFIGURATIONS.get(track.channels):
+    if track.dolby_channels:
+        _described(element, "AudioChannelConfiguration", _DOLBY_CHANNELS, track.dolby_channels)
+    elif layout := _CHANNEL_CONFIGURATIONS.get(track.channels):
         _described(element, "AudioChannelConfiguration", "urn:mpeg:mpegB:cicp:ChannelConfiguration", layout)
     if title := one_line(track.given.title):
         ET.SubElement(element, "Label").text = title

@@ -69,7 +69,7 @@ def test_audio_that_fits_is_copied_and_other_is_encoded_and_named(codec: str, ou
         (Action.ENCODE if becomes else Action.COPY, becomes or codec)
     ]
     assert codes(carried) == (["audio-converted"] if becomes else [])
-    assert list(carried.audio_works("job", "in")) == ([1] if becomes else [])
+    assert list(carried.audio_works("job", "in")) == ([(1, 0)] if becomes else [])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_is_asked_for_is_no_loss(asked: dict[str, Any], works: dict[int, ob
     carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), **asked)
 
     found = carried.audio_works("job", "in")
-    assert {index: (work.bit_rate_bps, work.loudness_lufs) for index, work in found.items()} == works
+    assert {index: (work.bit_rate_bps, work.loudness_lufs) for (index, _), work in found.items()} == works
     assert {(work.codec, work.channels) for work in found.values()} == {("aac", None)}
     assert carried.tracks[1].reason.startswith(said)
     assert not carried.losses
@@ -113,7 +113,7 @@ def test_what_has_the_channels_asked_for_is_copied() -> None:
     carried = plan(video(), audio(1), audio(2, audio=SURROUND), audio(3, "ac3"), audio="aac", audio_channels="stereo")
 
     assert [t.action for t in carried.tracks] == [Action.COPY, Action.ENCODE, Action.ENCODE]
-    assert {index: work.channels for index, work in carried.audio_works("job", "in").items()} == {2: 2, 3: None}
+    assert {key: work.channels for key, work in carried.audio_works("job", "in").items()} == {(2, 0): 2, (3, 0): None}
     assert [(choice.code, choice.checks) for choice in carried.choices] == [
         ("audio-mixed", ("audio.1.sound", "audio.1.layout", "audio.1.speakers"))
     ]

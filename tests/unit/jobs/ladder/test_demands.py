@@ -46,29 +46,29 @@ def renditions(count: int = 4, **changes: object) -> list[Demand]:
 
 async def test_one_encoder_for_all() -> None:
     """If NVENC can encode all renditions at once, all use it; without a GPU, all use software."""
-    found = await place_ladder(PlacingPool(l4(None)), "ladder", renditions())
+    found = await place_ladder(PlacingPool(l4(None)).preview, "ladder", renditions())
     assert (found.apart, found.kind) == ("", ADA)
-    found = await place_ladder(PlacingPool(inventory(node("n"))), "ladder", renditions())
+    found = await place_ladder(PlacingPool(inventory(node("n"))).preview, "ladder", renditions())
     assert (found.apart, found.kind) == ("", None)
 
 
 @pytest.mark.parametrize("encoder", [EncoderChoice.AUTO, EncoderChoice.NVENC])
 async def test_renditions_run_apart_if_nvenc_cannot_encode_all_at_once(encoder: EncoderChoice) -> None:
     """The reason is for the report."""
-    found = await place_ladder(PlacingPool(l4(3)), "ladder", renditions(encoder=encoder))
+    found = await place_ladder(PlacingPool(l4(3)).preview, "ladder", renditions(encoder=encoder))
     assert "3 encoder sessions at most" in found.apart
     assert found.kind is None
 
 
 async def test_a_ladder_that_only_software_may_encode_is_not_kept_apart() -> None:
     """A GPU's limits are not its concern."""
-    found = await place_ladder(PlacingPool(l4(3)), "ladder", renditions(encoder=EncoderChoice.SOFTWARE))
+    found = await place_ladder(PlacingPool(l4(3)).preview, "ladder", renditions(encoder=EncoderChoice.SOFTWARE))
     assert (found.apart, found.kind) == ("", None)
 
 
 async def test_a_ladder_without_renditions_has_no_place() -> None:
     """There is nothing to decide."""
-    assert (await place_ladder(LocalPool(), "ladder", [])).apart == ""
+    assert (await place_ladder(LocalPool().preview, "ladder", [])).apart == ""
 
 
 def test_the_rendition_with_the_most_work_gives_the_segments() -> None:

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.errors import UsageError
-from codecfleet.jobs.ladder.rungs import check_grid, choose, files_of, fitted, preset_names, read_rungs, rendition_spec
+from codecfleet.jobs.ladder.rungs import (
+    SourceRate,
+    check_grid,
+    choose,
+    files_of,
+    fitted,
+    preset_names,
+    read_rungs,
+    read_sounds,
+    rendition_spec,
+    without_padding,
+)
 from codecfleet.jobs.ladder.spec import LadderSpec
 
 LADDER = LadderSpec(source="film.mkv", output="ladder")
@@ -63,6 +74,10 @@ def test_options_of_the_ladder_replace_those_of_the_file(tmp_path: Path) -> None
         ('[[rendition]]\nname = "a"\nqualty = 3', "there is no key qualty"),
         ('[[rendition]]\nname = "a"\nquality = 99', "quality"),
         ("\n".join(f'[[rendition]]\nname = "a{n}"' for n in range(33)), "has 33 renditions"),
+        ('sound = "aac"\n[[rendition]]\nname = "a"', "sound is not a list of tables"),
+        ('[[rendition]]\nname = "a"\n[[sound]]\naudio = "aac"', "a sound has no name"),
+        ('[[rendition]]\nname = "a"\n[[sound]]\nname = "s"\n[[sound]]\nname = "s"', "two groups of sound are named s"),
+        ('[[rendition]]\nname = "a"\n[[sound]]\nname = "s"\nsubtitles = "none"', "subtitles cannot be set here"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -70,6 +85,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
     path = write(tmp_path, text)
 
     def read() -> None:
+        read_sounds(path)
         for rung in read_rungs(path):
             rendition_spec(LADDER, rung, Path("/work"), carries=True)
 
@@ -173,3 +189,37 @@ def test_no_rendition_is_larger_than_its_source(
     assert {rung.name: size for rung, size in chosen} == made
     assert tuple(each.name for each in left) == left_out
     assert all(f"{source[0]}x{source[1]}" in each.reason for each in left)
+
+
+@pytest.mark.parametrize(
+    ("codec", "bps", "left_out"),
+    [
+        ("h264", 7_000_000, ()),
+        ("h264", 4_000_000, ("high",)),
+        ("h264", 1_000_000, ("high", "middle", "next")),
+        ("mpeg2video", 4_000_000, ("high",)),
+        ("hevc", 1_000_000, ()),  # H.264 needs more bits
+    ],
+)
+def test_no_bitrate_is_higher_than_the_source_has(
+    tmp_path: Path, codec: str, bps: int, left_out: tuple[str, ...]
+) -> None:
+    """But no size is lost: the lowest bitrate of each size stays, or the rendition that asks for a quality."""
+    rungs = {
+        "high": ("1080p", 'bitrate = "6M"'),
+        "middle": ("1080p", 'bitrate = "3M"'),
+        "low": ("1080p", 'bitrate = "2M"'),
+        "next": ("720p", 'bitrate = "2M"'),
+        "good": ("720p", "quality = 20"),
+        "small": ("360p", 'bitrate = "8M"'),
+    }
+    tables = "".join(
+        f'[[rendition]]\nname = "{name}"\nscale = "{scale}"\n{rate}\n' for name, (scale, rate) in rungs.items()
+    )
+    found = read_rungs(write(tmp_path, f"keyframe_interval = 2\n{tables}"))
+    specs = {rung.name: rendition_spec(LADDER, rung, Path("/work"), carries=False) for rung in found}
+    chosen, _ = choose(found, list(specs.values()), (1920, 1080))
+    made, left = without_padding(chosen, specs, SourceRate(codec, bps))
+    assert tuple(each.name for each in left) == left_out
+    assert [rung.name for rung, _ in made] == [name for name in rungs if name not in left_out]
+    assert all(f"{bps // 1000} kbit/s" in each.reason for each in left)

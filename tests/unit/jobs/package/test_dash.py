@@ -1,6 +1,7 @@
 """The DASH manifest, read back and compared with the package by the rules of ISO/IEC 23009-1."""
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
@@ -155,6 +156,22 @@ def test_sets_hold_what_a_player_switches_between(package: Package) -> None:
         assert one.get("codecs") == (None if track.given.kind is PlayedKind.TEXT else track.codec)
     assert all(len(each) == 1 for each in keys.values())
     assert len({next(iter(each)) for each in keys.values()}) == len(keys)
+
+
+def test_dolby_has_its_own_scheme_of_channels() -> None:
+    """Players know AC-3's speakers by Dolby's channel map (ETSI TS 102 366, I.1.2)."""
+    tracks = (
+        video_track("v", sizes_bytes=[9], frames=[48]),
+        replace(sound_track("dolby", "ac-3", 6), dolby_channels="F801"),
+        sound_track("aac", channels=6),
+    )
+    package = Package(tracks=tracks, layout=Layout.RANGES, segment_s=Fraction(2))
+    stated = {
+        track.given.name: [(each.attrib["schemeIdUri"][:3], each.attrib["value"]) for each in found]
+        for adaptation, _, track in _with_tracks(package)
+        if (found := adaptation.findall(f"{_MPD}AudioChannelConfiguration"))
+    }
+    assert stated == {"dolby": [("tag", "F801")], "aac": [("urn", "6")]}
 
 
 @pytest.mark.parametrize(("channels", "configuration"), [(1, ["1"]), (2, ["2"]), (6, ["6"]), (8, ["12"]), (16, [])])

@@ -235,6 +235,27 @@ def test_each_reference_has_its_file(package: Package) -> None:
     assert list(files)[-2:] == ["master.m3u8", "manifest.mpd"]
 
 
+def test_named_groups_come_by_what_they_need() -> None:
+    """AAC first, with the fewest channels; a track may be in several groups, and other codecs keep their order."""
+    tracks = (
+        video_track("v", sizes_bytes=[9], frames=[48]),
+        sound_track("en", channels=6, language="en", groups=("full",)),
+        sound_track("de", channels=1, language="de", groups=("full", "stereo", "dolby")),
+        sound_track("en-2", channels=2, language="en", groups=("stereo",)),
+        sound_track("en-dolby", "ec-3", 6, language="en", groups=("dolby",)),
+    )
+    master = read_master(master_playlist(Package(tracks=tracks, layout=Layout.RANGES, segment_s=Fraction(2))))
+    found = [(unquoted(each["GROUP-ID"]), unquoted(each["NAME"]), unquoted(each["URI"])) for each in master.media]
+    assert found == [
+        ("stereo", "de", "de.m3u8"),
+        ("stereo", "en", "en-2.m3u8"),
+        ("full", "de", "de.m3u8"),
+        ("full", "en", "en.m3u8"),
+        ("dolby", "en", "en-dolby.m3u8"),
+        ("dolby", "de", "de.m3u8"),
+    ]
+
+
 def test_titles_that_hls_cannot_quote() -> None:
     """Quotes and line feeds in a title leave the playlist readable, and equal titles stay apart."""
     title = 'The "long"\r\nversion\ufeff'
