@@ -9,6 +9,7 @@ from .records import (
     Complete,
     Encoded,
     JobHeader,
+    Measured,
     Record,
     RecordStream,
     framed,
@@ -26,6 +27,7 @@ class Replay:
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
     in_flight: frozenset[int] = frozenset()
+    other_bytes: int | None = None  #: the size of everything in the output except the pictures, if it is measured
     complete: Complete | None = None  #: the complete output, unless a later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
     broken: str = ""  #: the damage in words; an incomplete last record is no damage, since any kill may leave one
@@ -48,6 +50,8 @@ class Replay:
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
+            case Measured(other_bytes), JobHeader():
+                return replace(counted, other_bytes=other_bytes)
             case Complete(), JobHeader():
                 return replace(counted, complete=record)
             case _:

@@ -45,7 +45,7 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
     stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
     reads = read_for(asked[0])
-    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
+    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads, one_pass=True).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     (first, first_scale), *others = chosen
     carrying = _planned(rendition_spec(spec, first, folder, carries=True), first_scale, first, reads)
@@ -61,7 +61,7 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
     with naming(rung.name):
-        return plan_of(spec.model_copy(update={"scale": scale}), reads)
+        return plan_of(spec.model_copy(update={"scale": scale}), reads, one_pass=True)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
