@@ -71,8 +71,9 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The size of everything in the output except the pictures."""
+    """The size of everything in the output except the pictures, after a pass over the film."""
 
+    number: int  #: the pass
     other_bytes: int
 
 

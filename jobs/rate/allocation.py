@@ -20,6 +20,7 @@ _CONTEXT: Final = Context(prec=30)
 _LN2: Final = _CONTEXT.ln(Decimal(2))
 _SLOPE_STEPS: Final = 64  # a measured slope is rounded to this part of a CRF
 _LEAST_APART: Final = 1  # two encodings that are nearer, in CRF, do not tell the slope
+_BEST: Final = Fraction(4)  # no eye sees a difference below; a film that needs fewer bits than asked has fewer
 USUAL_BITS: Final = Fraction(1, 12)
 """How many bits a picture sample takes at an encoder's usual CRF, about; the sample shows how many it takes."""
 SLACK: Final = Fraction(1, 100)
@@ -41,7 +42,7 @@ class RateScale:
         """Return the scale of an encoder."""
         return cls(
             usual=Fraction(profile.default_quality),
-            best=Fraction(profile.usual_crfs[0]),
+            best=_BEST,
             worst=Fraction(profile.worst_quality),
             step=profile.fine_crf_step,
             halving_crfs=Fraction(profile.halving_crfs),
@@ -92,7 +93,7 @@ class Budget:
     @property
     def aim(self) -> int:
         """The size to predict, so that a small error of the prediction keeps the film within the limits."""
-        return self.most - int(self.most * SLACK / 4)
+        return self.most - int(self.most * SLACK / 2)
 
 
 def first_crf(bits_per_sample: Fraction, scale: RateScale) -> Fraction:

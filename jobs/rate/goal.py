@@ -17,6 +17,7 @@ from .allocation import Budget, RateScale, first_crf
 _SAMPLED_PART: Final = 8  # one segment of so many is sampled
 _LEAST_SAMPLED: Final = 8  # but at least so many
 _BITS: Final = 8
+_SPARED_PART: Final = 2000  # this part of a size is kept for the container, which states larger sizes in more bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,8 @@ class RateGoal:
         """Return the budget of the pictures; ``other_bytes`` is the size of everything else in the file."""
         if self.bitrate_bps is not None:
             return Budget(int(self.bitrate_bps * self.duration_s / _BITS))
-        return Budget(max(0, (self.size_bytes or 0) - other_bytes))
+        size = self.size_bytes or 0
+        return Budget(max(0, size - size // _SPARED_PART - other_bytes))
 
     def part(self, segments: Mapping[int, int]) -> Fraction:
         """Return the part of the film that some runs of segments are, each from its key to its value."""

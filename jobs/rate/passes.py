@@ -1,6 +1,6 @@
 """The passes of a job that has to reach a rate: which segments to encode with which CRF, and when to stop.
 
-    SAMPLE: some segments at one CRF ──▶ FILM: all segments at another ──▶ ADJUST: some segments again, at most thrice
+    SAMPLE: some segments at one CRF ──▶ FILM: all segments at another ──▶ ADJUST: some segments again, at most 4 times
 
 Each decision is a pure function of the sizes that earlier passes reached. These are in the journal, so a job that is
 continued, or has other workers, decides the same.
@@ -17,7 +17,7 @@ from .goal import RateGoal
 SAMPLE: Final = 0
 FILM: Final = 1
 ADJUST: Final = 2
-MOST_ADJUSTED: Final = 3
+MOST_ADJUSTED: Final = 4
 """How many passes may adjust the film; the first may encode all segments again, the others a few."""
 BUCKET: Final = ADJUST + MOST_ADJUSTED
 """The number of the pass in which the join encodes segments again that would empty the leaky bucket."""
@@ -47,7 +47,7 @@ class RatePasses:
         goal: what the film has to reach.
         encode: runs a pass.
         tries: returns the encodings of each segment in order, of the segments that have any.
-        other_bytes: returns the size of everything in the file but pictures: before the film is encoded a guess.
+        other_bytes: returns the size of everything in the file but pictures after a pass; after the sample, a guess.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class RatePasses:
         budget = goal.budget(await self._other_bytes(SAMPLE))
         crf = crf_of_film(goal, self._tries(), budget)
         await self._encode(RatePass(FILM, dict.fromkeys(range(len(goal.weights)), crf)))
-        budget = goal.budget(await self._other_bytes(FILM))
         for number in range(ADJUST, ADJUST + MOST_ADJUSTED):
+            budget = goal.budget(await self._other_bytes(number - 1))
             changed = adjusted(goal, self._tries(), budget, number)
             if not changed:
                 break

@@ -193,12 +193,12 @@ class TrackRun:
             return 0
         if number == SAMPLE:
             return guessed_bytes(self._plan, self._stamp.size_bytes)
-        if files.found.other_bytes is not None:
-            return files.found.other_bytes
+        if number in files.found.other_bytes:
+            return files.found.other_bytes[number]
         path = files.spool.folder / f"output.once.{self._plan.container.name}"
         other_bytes = await shielded(joined_other_bytes, self._plan, path, await audio, self._encoded_segments())
         if files.journal.keeps:
-            await shielded(files.journal.note, Measured(other_bytes))
+            await shielded(files.journal.note, Measured(number, other_bytes))
         return other_bytes
 
     def _encoded_segments(self) -> list[tuple[SpooledSegment, int | None]]:
