@@ -57,6 +57,8 @@ class SoftwareProfile(EncoderProfile):
     usual_crfs: tuple[int, int]  # the limits of a search for a quality
     crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that the encoder takes
     mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
+    fine_crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that a search for a rate makes
+    halving_crfs: int  # by how much the CRF usually rises while the bits halve
 
 
 def preset_index(preset: int) -> int:
@@ -93,6 +95,8 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         usual_crfs=(10, 45),
         crf_step=Fraction(1, 4),
         mdb_per_crf=550,
+        fine_crf_step=Fraction(1, 16),
+        halving_crfs=5,
     ),
     Codec.HEVC: SoftwareProfile(
         codec=Codec.HEVC,
@@ -111,6 +115,8 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         usual_crfs=(10, 45),
         crf_step=Fraction(1, 4),
         mdb_per_crf=550,
+        fine_crf_step=Fraction(1, 16),
+        halving_crfs=5,
     ),
     Codec.AV1: SoftwareProfile(
         codec=Codec.AV1,
@@ -124,6 +130,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         shortest_side=4,
         usual_crfs=(10, 60),
         mdb_per_crf=250,
+        halving_crfs=11,
     ),
     Codec.VP9: SoftwareProfile(
         codec=Codec.VP9,
@@ -137,6 +144,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         shortest_side=1,
         usual_crfs=(10, 60),
         mdb_per_crf=300,
+        halving_crfs=10,
     ),
 }
 """The software encoder of each format."""

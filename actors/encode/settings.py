@@ -90,6 +90,7 @@ class EncoderSettings:
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
     keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested pictures are keyframes
     target: "QualityTarget | None" = None  # if set, each segment has the CRF that reaches this
+    chosen_crf: bool = False  # whether the options lack a CRF, because the job chooses one for each segment
 
     @property
     def on_device(self) -> bool:
@@ -137,7 +138,7 @@ def with_crf(settings: EncoderSettings, crf: Fraction) -> EncoderSettings:
 
 
 def crf_text(crf: Fraction) -> str:
-    """Return a CRF as decimal digits, which are exact for quarters."""
+    """Return a CRF as decimal digits, which are exact for sixteenths."""
     return f"{float(crf):g}"
 
 

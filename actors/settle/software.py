@@ -67,6 +67,7 @@ class SoftwareRequest:
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
     segments: int | None = None  # how many segments the track has; None if unknown
     target: QualityTarget | None = None  # if set, each segment has the CRF that reaches this
+    chosen_crf: bool = False  # whether the job chooses a CRF for each segment, so that the track has a size
 
 
 def software_request(
@@ -78,6 +79,7 @@ def software_request(
     without_nvenc: str = "",
     keyframe_interval_s: Fraction | None = None,
     target: QualityTarget | None = None,
+    chosen_crf: bool = False,
 ) -> SoftwareRequest:
     """Return a request for a software encoder, with options checked; ``without_nvenc`` says why NVENC does not encode.
 
@@ -103,6 +105,7 @@ def software_request(
         options=options,
         keyframe_interval_s=keyframe_interval_s,
         target=target,
+        chosen_crf=chosen_crf,
     )
 
 
@@ -127,7 +130,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
     params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
     target = None if request.target is None else request.target.settled(profile, picture)
-    if target is not None:
+    if target is not None or request.chosen_crf:
         del options["crf"]  # each segment has its own
         # Otherwise x264's parameter sets state the CRF; those of the other encoders do not.
         params |= {"stitchable": "1"} if codec is Codec.H264 else {}
@@ -144,6 +147,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         any_threads=not request.options and _gives_the_same_bytes(codec, rate),
         keyframe_interval_s=interval_s,
         target=target,
+        chosen_crf=request.chosen_crf,
     )
     _try(settings, request.options)
     return settings

@@ -26,7 +26,7 @@ the end of the previous segment, and ends when the reader has taken all of it (`
 segment's output is dropped, and it is decoded from an earlier point. Nothing is merged, and no failure is retried.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -64,6 +64,16 @@ class Board:
         """Return a new board with a waiting segment for each number in ``frames``, its number of frames."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
         return cls(tuple(segments), streams, may_fall_back)
+
+    def of_some(self, numbers: Collection[int]) -> "Board":
+        """Return a board on which only these segments wait, of those that are not merged; all others are joined."""
+
+        def anew(each: BoardSegment) -> BoardSegment:
+            state = SegmentState.WAITING if each.number in numbers else SegmentState.JOINED
+            new = BoardSegment(each.number, each.until, each.frames, state, each.entry_moves, history=each.history)
+            return each if each.state is SegmentState.MERGED else replace(new, runs=each.runs)
+
+        return replace(self, segments=tuple(map(anew, self.segments)))
 
     @property
     def is_done(self) -> bool:
@@ -279,7 +289,9 @@ def _join(board: Board) -> tuple[Board, list[Effect]]:
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
-        if {segment.state, right.state if right else SegmentState.ENCODED} != {SegmentState.ENCODED}:
+        # Only on a board ``of_some`` segments, the next one is already joined.
+        is_proven = right is None or right.state in (SegmentState.ENCODED, SegmentState.JOINED)
+        if segment.state is not SegmentState.ENCODED or not is_proven:
             break
         board = board.put(segment.to(SegmentState.JOINED))
         effects.append(Join(segment.number))

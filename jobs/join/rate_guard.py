@@ -88,7 +88,7 @@ class RateGuard:
         expected = self._fullness_bits / self._bucket.size_bits / 2**self._tries
         self._tries += 1
         fullness = Fraction(floor(expected * STEPS), STEPS)
-        return replace(work, encoder=with_initial_fullness(self._plan.encoder, fullness))
+        return replace(work, encoder=with_initial_fullness(work.encoder, fullness))
 
     def warnings(self) -> list[Warning_]:
         """Return a warning if pictures exceed the limits."""

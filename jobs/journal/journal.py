@@ -1,6 +1,7 @@
 """The journal of a running job, to which any thread appends records, and a job's state according to its records."""
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .records import (
@@ -9,6 +10,7 @@ from .records import (
     Complete,
     Encoded,
     JobHeader,
+    Measured,
     Record,
     RecordStream,
     framed,
@@ -26,6 +28,7 @@ class Replay:
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
     in_flight: frozenset[int] = frozenset()
+    other_bytes: Mapping[int, int] = field(default_factory=dict)  #: what ``Measured`` says, by pass
     complete: Complete | None = None  #: the complete output, unless a later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
     broken: str = ""  #: the damage in words; an incomplete last record is no damage, since any kill may leave one
@@ -48,6 +51,8 @@ class Replay:
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
+            case Measured(number, other_bytes), JobHeader():
+                return replace(counted, other_bytes={**self.other_bytes, number: other_bytes})
             case Complete(), JobHeader():
                 return replace(counted, complete=record)
             case _:

@@ -65,6 +65,16 @@ class Encoded:
     facts: EncodedSegment  #: the segment without its payload
     payload_bytes: int
     payload_sha256: str
+    #: all encodings of the segment for a rate, each as (pass, CRF, bytes); the last one is stored
+    tries: tuple[tuple[int, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The size of everything in the output except the pictures, after a pass over the film."""
+
+    number: int  #: the pass
+    other_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +86,12 @@ class Complete:
     report: Mapping[str, Any]
 
 
-Record: TypeAlias = JobHeader | Begun | Encoded | Complete
+Record: TypeAlias = JobHeader | Begun | Encoded | Measured | Complete
 _KINDS: Final[Mapping[str, type[Record]]] = {
     "header": JobHeader,
     "begun": Begun,
     "encoded": Encoded,
+    "measured": Measured,
     "complete": Complete,
 }
 
@@ -139,6 +150,7 @@ def unpacked(content: bytes) -> Record:
         kind = values.pop("kind")
         if kind == "encoded":
             values["facts"] = _facts_of(values["facts"])
+            values["tries"] = tuple(tuple(each) for each in values.get("tries", ()))
         record: Record = _KINDS[kind](**values)
     except (AttributeError, KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise BadRecord(f"{type(error).__name__}: {error}") from error

@@ -59,7 +59,7 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     check_grid(spec, by_name)
     stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
     reads = read_for(asked[0])
-    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
+    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads, one_pass=True).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
     (first, first_scale), *others = chosen
@@ -91,7 +91,7 @@ def _source_rate(reads: Reads) -> SourceRate:
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
     with naming(rung.name):
-        return plan_of(spec.model_copy(update={"scale": scale}), reads)
+        return plan_of(spec.model_copy(update={"scale": scale}), reads, one_pass=True)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:

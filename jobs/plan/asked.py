@@ -4,14 +4,14 @@ Warns of unusual requests.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.encode.profiles import PROFILES
-from ...actors.encode.settings import Codec, RateControl
+from ...actors.encode.settings import Codec, RateControl, check_rate
 from ...actors.encode.target import QualityTarget
 from ...actors.media.values import VideoFormat
 from ...actors.settle.nvenc import NvencRequest, nvenc_request
@@ -36,15 +36,18 @@ class AskedFor:
     nvenc: NvencRequest | None  #: None if the job may not use NVENC
 
 
-def asked_of(spec: TranscodeSpec) -> AskedFor:
-    """Return the decisions that a request implies. Raises RequestError: no source could satisfy the request."""
+def asked_of(spec: TranscodeSpec, *, one_pass: bool = False) -> AskedFor:
+    """Return the decisions that a request implies; with ``one_pass``, each segment is encoded once at its average rate.
+
+    Raises RequestError: no source could satisfy the request.
+    """
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)
-    return AskedFor(container, codec, *_requests(spec, codec))
+    return AskedFor(container, codec, *_requests(spec, codec, one_pass=one_pass))
 
 
-def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
+def _requests(spec: TranscodeSpec, codec: Codec, *, one_pass: bool) -> tuple[SoftwareRequest, NvencRequest | None]:
     """Return the settings for software and for NVENC. With ``encoder="nvenc"``, ``encoder_options`` are for NVENC."""
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
@@ -52,19 +55,25 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
     target = None if spec.target_quality is None else QualityTarget.parse(spec.target_quality)
     if target is not None and spec.encoder == "nvenc":
         raise Unsupported("NVENC cannot search for a target quality", "Leave out --encoder nvenc, or use --quality.")
+    if spec.size_bytes is not None and spec.encoder == "nvenc":
+        raise Unsupported("NVENC cannot encode for a size", "Leave out --encoder nvenc, or use --bitrate.")
+    check_rate(rate)
+    is_chosen = spec.size_bytes is not None or (spec.bitrate_bps is not None and not one_pass)
     software = partial(
         software_request,
         codec,
-        rate=rate,
+        rate=replace(rate, bitrate_bps=None) if is_chosen else rate,
         preset=spec.preset,
         keyframe_interval_s=spec.keyframe_interval_s,
         target=target,
+        chosen_crf=is_chosen,
     )
     nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
     if spec.encoder == "nvenc":
         return software(), nvenc(options=spec.encoder_options)
     in_software = software(options=spec.encoder_options)
-    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options or target is not None:
+    needs_crf = target is not None or spec.size_bytes is not None
+    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options or needs_crf:
         return in_software, None
     return in_software, nvenc()
 

@@ -12,6 +12,7 @@ from typing import Any
 from ...actors.bitstream.picture_messages import MESSAGE_KINDS
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.libraries import library_version
+from ...actors.encode.profiles import PROFILES
 from ...actors.encode.settings import EncoderSettings
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
@@ -28,6 +29,7 @@ from ..carry.carry import CarryPlan, plan_carry
 from ..carry.chapters import chapters_of_part
 from ..carry.containers import Container, SampleShape
 from ..carry.header_trial import Header, settle_header, settle_orientation, states_shape
+from ..rate.goal import RateGoal, rate_goal
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
@@ -116,6 +118,22 @@ class Plan:
         return sum(segment.frames for segment in self.segments)
 
     @property
+    def rate_goal(self) -> RateGoal | None:
+        """The rate or size that the film has to reach in passes; None if there is none, or in a single pass."""
+        if not self.encoder.chosen_crf:
+            return None
+        picture = self.encoder.format
+        return rate_goal(
+            PROFILES[self.encoder.codec],
+            [(each.start_ticks, each.end_ticks) for each in self.segments],
+            self.index,
+            bitrate_bps=self.spec.bitrate_bps,
+            size_bytes=self.spec.size_bytes,
+            duration_s=self.duration_s,
+            samples=self.frames * picture.width * picture.height,
+        )
+
+    @property
     def clock(self) -> OutputClock:
         """The clock of the output's pictures."""
         return output_clock(self.index, self.filters.rate, self.spec.end_s)
@@ -195,6 +213,7 @@ class Plan:
             "frames": self.frames,
             "duration_s": float(self.duration_s),
             "keyframe_interval_s": _seconds(self.spec.keyframe_interval_s),
+            "rate": None if (goal := self.rate_goal) is None else goal.to_json(),
             "segments": [self._segment_json(segment) for segment in self.segments],
             "tracks": [track.model_dump(mode="json") for track in self.tracks_report],
             "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
@@ -233,6 +252,7 @@ class Plan:
             *([f"steps: {words}"] if (words := self.filters.words) else []),
             *([self.cropped.words] if self.cropped.words else []),
             f"encoder: {self.encoder_kind}",
+            *([] if (goal := self.rate_goal) is None else [f"rate: {goal.words}"]),
             *keyframes,
             f"{counted(len(self.segments), 'segment')}:",
         ]
@@ -263,9 +283,12 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     return plan_of(spec, read_for(spec))
 
 
-def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
-    """Plan the job from its ``reads``. Pure; raises the errors of ``plan_transcode``."""
-    asked = asked_of(spec)
+def plan_of(spec: TranscodeSpec, reads: Reads, *, one_pass: bool = False) -> Plan:
+    """Plan the job from its ``reads``; ``one_pass`` is as in ``asked_of``.
+
+    Pure; raises the errors of ``plan_transcode``.
+    """
+    asked = asked_of(spec, one_pass=one_pass)
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)
     settled = settle_filters(reads, part, spec, asked.codec)

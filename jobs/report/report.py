@@ -75,6 +75,17 @@ class TargetReport(QualityReport, frozen=True, extra="forbid"):
     asked: str  # the option
 
 
+class RateReport(BaseModel, frozen=True, extra="forbid"):
+    """The average rate of the pictures, which the job has chosen CRFs for."""
+
+    asked: str  # the option
+    wanted_bps: int  # the highest rate of the pictures with which the output is as asked
+    reached_bps: int
+    video_bytes: int
+    encodes: int  # how many times a segment was encoded, in all passes
+    crfs: tuple[float, float]  # the lowest and the highest CRF
+
+
 class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     """One segment, with times in ticks of the source's time base."""
 
@@ -245,6 +256,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     # the options of FFmpeg's ``bilateral``, applied after all steps except the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
     quality: TargetReport | None = None  # None if the request has no target quality
+    rate: RateReport | None = None  # None if segments were encoded independently
     gpu_refusal: str = ""  # why no GPU worked for the job; "" if one worked, none exists, or the job wanted none
 
     @property

@@ -10,7 +10,9 @@ from .options import Speller, build
 from .spellings import CODECS
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-_RATES: Final = frozenset({"quality", "bitrate_bps", "target_quality"})  #: Fields of which a spec may have one
+_RATES: Final = frozenset(
+    {"quality", "bitrate_bps", "target_quality", "size_bytes"}
+)  #: Fields of which a spec may have one
 _OF_A_CODEC: Final = ("quality", "encoder_options")  #: Fields whose values are valid for only one codec
 _OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_lufs")
 
@@ -39,8 +41,8 @@ def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> Spec
 def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of ``former`` that still apply under ``given``.
 
-    Quality, bitrate and target quality replace one another. Another codec drops the quality and encoder options. If
-    sound is not encoded, its settings are dropped.
+    Quality, bitrate, size and target quality replace one another. Another codec drops the quality and encoder options.
+    If sound is not encoded, its settings are dropped.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}

@@ -21,6 +21,7 @@ from ...cluster.toml_file import first_problem
 from ...errors import UsageError
 from .spellings import parse_codec, parse_preset
 from .values import (
+    parse_bytes,
     parse_choice,
     parse_count,
     parse_counts,
@@ -121,6 +122,7 @@ def _decimal(value: Fraction) -> str:
 
 NAME: Final = Kind("NAME", "text", _name)
 RATE: Final = Kind("RATE", "rate", partial(_words, "a rate in bits", parse_rate))
+BYTES: Final = Kind("BYTES", "size", partial(_words, "a size in bytes", parse_bytes))
 SIZE: Final = Kind(
     "WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size), write=_size_text
 )

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from ...actors.encode.settings import Codec
 from .options import (
+    BYTES,
     CODEC,
     COUNTS,
     PRESET,
@@ -143,6 +144,20 @@ class TargetQuality(Part):
     ] = None
 
 
+class OutputSize(Part):
+    """A size for the output, instead of a rate."""
+
+    size_bytes: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            description="The most bytes of the whole output file, with sound, subtitles and container: 700M "
+            "(700,000,000 bytes), 4G.",
+        ),
+        Option("--size", VIDEO, example='"700M"', kind=BYTES),
+    ] = None
+
+
 class RateLimit(Part):
     """A peak bitrate, and the buffer over which it is measured."""
 
@@ -209,14 +224,15 @@ class EncoderTuning(Part):
 
 
 # The fields of a later base class come first.
-class VideoOptions(EncoderTuning, Keyframes, RateLimit, TargetQuality, CodecAndRate):
+class VideoOptions(EncoderTuning, Keyframes, RateLimit, OutputSize, TargetQuality, CodecAndRate):
     """The options for encoding the video."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:
-        other = "quality" if self.quality is not None else "bitrate_bps"
-        if self.target_quality is not None and getattr(self, other) is not None:
-            raise ValueError(f"`target_quality` and `{other}` exclude each other: give one of them")
+        rates = ("target_quality", "size_bytes", "quality", "bitrate_bps")
+        given = [name for name in rates if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"`{given[0]}` and `{given[1]}` exclude each other: give one of them")
         return self
 
 

@@ -46,15 +46,24 @@ _SHOWN_CHARACTERS: Final = 60
 
 def parse_rate(name: str, text: str) -> int:
     """Return the bits of ``4M`` (4,000,000), ``800k`` or ``2.5M``: a whole number from 1,000 to 100 G."""
-    match = _RATE.fullmatch(text)
+    return _amount(name, text, "rate in bits", "bits")
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """Return the bytes of ``700M`` (700,000,000), ``4G`` or ``1.5G``: a whole number from 1,000 to 100 G."""
+    return _amount(name, text, "size in bytes", "bytes")
+
+
+def _amount(name: str, text: str, what: str, unit: str) -> int:
+    match, how = _RATE.fullmatch(text), f"Write 4M, 800k, 2.5M or a plain number of {unit}."
     if match is None:
-        raise refusal(name, text, "not a rate in bits", "Write 4M, 800k, 2.5M or a plain number of bits.")
-    bits = Fraction(match[1]) * _RATE_FACTORS[match[2]]
-    if bits.denominator != 1:
-        raise refusal(name, text, "not a whole number of bits", "Write 4M, 800k, 2.5M or a plain number of bits.")
-    if not _RATE_MIN <= bits <= _RATE_MAX:
-        raise refusal(name, text, f"out of range ({_RATE_MIN} to 100G)", "4M means 4,000,000 bits.")
-    return int(bits)
+        raise refusal(name, text, f"not a {what}", how)
+    amount = Fraction(match[1]) * _RATE_FACTORS[match[2]]
+    if amount.denominator != 1:
+        raise refusal(name, text, f"not a whole number of {unit}", how)
+    if not _RATE_MIN <= amount <= _RATE_MAX:
+        raise refusal(name, text, f"out of range ({_RATE_MIN} to 100G)", f"4M means 4,000,000 {unit}.")
+    return int(amount)
 
 
 def parse_target(name: str, text: str) -> str:

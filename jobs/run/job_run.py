@@ -45,7 +45,7 @@ from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
-from .reporting import FinishedTrack, damage_warnings, make_report
+from .reporting import FinishedTrack, damage_warnings, make_report, rate_warnings
 from .track_run import TrackRun
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
@@ -257,9 +257,13 @@ class JobRun:
         proving = in_thread(prove, track.path, plan.container, track.segments, track.joined, due)
         proof = await events.timed("proof", proving)
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
+        late += rate_warnings(plan, track)
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.state.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
+        if spec.size_bytes is not None and size > spec.size_bytes:
+            message = f"the film does not fit into {spec.size_bytes} bytes: the smallest that was made has {size}"
+            raise Unsupported(message, "Give a larger --size, a smaller --scale, or drop tracks.")
         if spec.if_smaller:
             await in_thread(self._check_size, size)
         # Everything slow comes before publishing, so that a job cancelled meanwhile leaves no output.

@@ -21,12 +21,15 @@ from ..carry.track_plan import SoundKey
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
 from ..plan.plan import Plan
+from ..rate.allocation import SLACK, Budget
+from ..rate.passes import BUCKET, PassTry
 from ..report.report import (
     AttemptReport,
     BurnReport,
     LoudnessReport,
     Proof,
     QualityReport,
+    RateReport,
     Report,
     SegmentReport,
     TargetReport,
@@ -62,6 +65,8 @@ class FinishedTrack:
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
     loudness: Mapping[SoundKey, Loudness]  #: the loudness of encoded sound
+    budget: Budget | None  #: the sizes that the pictures may have; None if the job has no rate to reach
+    tries: Mapping[int, tuple[PassTry, ...]]  #: the encodings of each segment, for a rate
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
@@ -153,6 +158,7 @@ def make_report(
         proof=proof,
         choices=plan.choices,
         quality=_target(plan, [each.facts.quality for each in track.segments]),
+        rate=_rate(plan, track),
         timings_s=timings_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
     )
@@ -237,6 +243,33 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment, *, restored: bool) -
         encode_s=round(facts.encode_s, 4),
         wall_s=round(facts.wall_s, 4),
         quality=None if facts.quality is None else QualityReport(**_quality(plan, [facts.quality])),
+    )
+
+
+def rate_warnings(plan: Plan, track: FinishedTrack) -> list[Warning_]:
+    """Return a warning if the film misses the rate that was asked for."""
+    rate = _rate(plan, track)
+    if rate is None or track.budget is None or track.budget.most * (1 - SLACK) <= rate.video_bytes <= track.budget.most:
+        return []
+    crfs = " to ".join(f"{crf:g}" for crf in sorted(set(rate.crfs)))
+    message = f"the film has {rate.reached_bps} bit/s where {rate.wanted_bps} were to be reached, with CRF {crfs}"
+    return [Warning_(code="rate-missed", message=message, checks=())]
+
+
+def _rate(plan: Plan, track: FinishedTrack) -> RateReport | None:
+    last = [made[-1] for made in track.tries.values()]
+    if track.budget is None or not last:
+        return None
+    video_bytes = sum(segment.payload_bytes for segment in track.segments)
+    crfs = [float(each.tried.crf) for each in last]
+    spec = plan.spec
+    return RateReport(
+        asked=f"{spec.bitrate_bps} bit/s" if spec.size_bytes is None else f"{spec.size_bytes} bytes",
+        wanted_bps=int(track.budget.most * 8 / plan.duration_s),
+        reached_bps=int(video_bytes * 8 / plan.duration_s),
+        video_bytes=video_bytes,
+        encodes=sum(each.number < BUCKET for made in track.tries.values() for each in made),
+        crfs=(min(crfs), max(crfs)),
     )
 
 

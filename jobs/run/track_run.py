@@ -23,6 +23,7 @@ from ..board.board import Board, restored
 from ..board.events import Finished, Lost, Run
 from ..board.loop import BoardLoop, PoolCapacity, WorkerWait, finished
 from ..board.reach import SourceReach
+from ..board.segment import SegmentState
 from ..board.threads import in_thread, shielded
 from ..board.watch import WorkWatch, with_retries
 from ..carry.track_plan import SoundKey
@@ -31,19 +32,23 @@ from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
-from ..journal.records import Begun, Encoded
+from ..journal.records import Begun, Encoded, Measured
 from ..journal.work import WorkPlace
 from ..plan.placing import settled_demand
 from ..plan.plan import Plan
+from ..rate.passes import ADJUST, FILM, SAMPLE, RatePass, RatePasses
 from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..report.time_left import time_left_s
 from ..source.source import SourceStamp
 from .evidence import save_evidence
+from .other_size import guessed_bytes, joined_other_bytes
+from .rate_ledger import RateLedger
 from .reporting import WORKER_LOST, FinishedTrack, loss_warnings, second_run_warnings
 
 if TYPE_CHECKING:
     from ...actors.tracks.loudness import Loudness
+    from ..rate.allocation import Budget
     from ..report.report import Warning_
 
 
@@ -72,17 +77,13 @@ class TrackRun:
         )
         self._hangs = 0
         self._lost_on: list[WorkerId] = []
-        self._board = BoardLoop(
-            Board.of(
-                [segment.frames for segment in plan.segments],
-                may_fall_back=not (plan.spec.strict and plan.spec.device == "gpu"),
-            ),
-            PoolCapacity(pool, demand, plan.spec.workers, WorkerWait(pool, job, plan.spec, events.emit_waiting)),
-            work=self._work,
-            accept=self._accept,
-            join=self._release,
-            watch=self._watch,
+        self._capacity = PoolCapacity(
+            pool, demand, plan.spec.workers, WorkerWait(pool, job, plan.spec, events.emit_waiting)
         )
+        self._rate = RateLedger(plan.rate_goal)
+        self._board = self._loop(self._new_board())
+        self._second_runs: list[str] = []
+        self._budget: Budget | None = None
         self._spooled: dict[int, SpooledSegment] = {}
         self._latest: dict[int, Run] = {}
         self._put_here: set[int] = set()
@@ -104,9 +105,12 @@ class TrackRun:
             run = Run(each.segment, each.until, each.entry_moves, each.attempt)
             self._check_damage(run, each.facts)
             self._spooled[run.segment], self._latest[run.segment] = self._files.spooled(each), run
+            self._rate.restore(each)
             results.append((run, self._finished(run, each.facts)))
-        self._board.board, joins = restored(self._board.board, results)
         self._frames_restored = sum(each.facts.frames_out for each in self._spooled.values())
+        if self._rate.goal is not None:
+            return  # each pass begins with what it has done
+        self._board.board, joins = restored(self._board.board, results)
         for segment in joins:
             self._queue_join(self._board.board, segment)
 
@@ -120,7 +124,7 @@ class TrackRun:
                 owner.start(self._board.report(self._report), "progress")
                 audio = owner.start(self._encode_audio(), "sound")
                 join = owner.start(self._join_all(path, audio), "join")
-                await self._events.timed("encode", self._board.run())
+                await self._events.timed("encode", self._encode(audio))
                 self._joins.put_nowait(None)
                 joined = await self._events.timed("gather", join)
         except SegmentFailed as error:
@@ -133,11 +137,76 @@ class TrackRun:
             runs=tuple(self._latest[number] for number in self._joined),
             warnings=(
                 *self._warnings,
-                *second_run_warnings(self._board.second_runs, self._hangs),
+                *second_run_warnings("; ".join(filter(None, self._second_runs)), self._hangs),
                 *loss_warnings(self._lost_on),
             ),
             loudness=self._loudness,
+            budget=self._budget,
+            tries=self._rate.tries,
         )
+
+    def _new_board(self) -> Board:
+        plan = self._plan
+        may_fall_back = not (plan.spec.strict and plan.spec.device == "gpu")
+        return Board.of([segment.frames for segment in plan.segments], may_fall_back=may_fall_back)
+
+    def _loop(self, board: Board) -> BoardLoop[EncodedSegment]:
+        return BoardLoop(
+            board, self._capacity, work=self._work, accept=self._accept, join=self._release, watch=self._watch
+        )
+
+    async def _encode(self, audio: asyncio.Task[dict[int, EncodedTrack]]) -> None:
+        if self._rate.goal is None:
+            await self._run_board()
+            return
+        passes = RatePasses(
+            self._rate.goal,
+            encode=self._encode_pass,
+            tries=lambda: self._rate.tries,
+            other_bytes=partial(self._other_bytes, audio),
+        )
+        self._budget = await passes.run()
+        self._rate.begin_join()
+        for segment, following in self._encoded_segments():
+            self._joins.put_nowait((segment.facts.segment, following))
+
+    async def _run_board(self) -> None:
+        try:
+            await self._board.run()
+        finally:
+            self._second_runs.append(self._board.second_runs)
+
+    async def _encode_pass(self, wanted: RatePass) -> None:
+        """Encode the segments of a pass that no earlier run of the job has encoded in it."""
+        self._rate.begin(wanted)
+        board = self._board.board.of_some(self._rate.left())
+        if wanted.number == FILM:
+            done = [run for segment, run in self._latest.items() if self._rate.is_of_film(segment)]
+            finished_ = [(run, self._finished(run, self._spooled[run.segment].facts)) for run in done]
+            board, _ = restored(self._new_board(), finished_)
+        self._board = self._loop(board)
+        await self._run_board()
+
+    async def _other_bytes(self, audio: asyncio.Task[dict[int, EncodedTrack]], number: int) -> int:
+        """Return the size of everything but pictures in the output; before the film is encoded, a guess."""
+        goal, files = self._rate.goal, self._files
+        if goal is None or goal.size_bytes is None:
+            return 0
+        if number == SAMPLE:
+            return guessed_bytes(self._plan, self._stamp.size_bytes)
+        if number in files.found.other_bytes:
+            return files.found.other_bytes[number]
+        path = files.spool.folder / f"output.once.{self._plan.container.name}"
+        other_bytes = await shielded(joined_other_bytes, self._plan, path, await audio, self._encoded_segments())
+        if files.journal.keeps:
+            await shielded(files.journal.note, Measured(number, other_bytes))
+        return other_bytes
+
+    def _encoded_segments(self) -> list[tuple[SpooledSegment, int | None]]:
+        """Return the encoded segments in order, each with the time at which the next one begins."""
+        board = self._board.board
+        live = [each.number for each in board.segments if each.state is not SegmentState.MERGED]
+        return [(self._spooled[number], self._following(board, number)) for number in live]
 
     async def _say_hang(self, message: str) -> None:
         self._hangs += 1
@@ -200,6 +269,7 @@ class TrackRun:
 
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
+        work = self._rate.with_crf(work)
         return replace(work, label=run.label, apart_from=run.apart_from, constraints=run.constraints, cores=run.cores)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
@@ -211,6 +281,10 @@ class TrackRun:
         if wrong := miscounted(result, len(result.payload)):
             self._watch.origin(run.label).found_wrong(wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
+        is_again = self._rate.now is not None and self._rate.now.number >= ADJUST
+        if is_again and not self._has_same_pictures(run, result):
+            message = f"segment {run.segment} was decoded with other pictures than before"
+            return Lost(run.segment, EncoderFailed(message, "It is encoded again."), attempt=run.attempt)
         self._check_damage(run, result)
         self._tell_doubts(run, result)
         await self._put(run, result)
@@ -223,6 +297,11 @@ class TrackRun:
             worker=self._watch.origin(run.label).worker,
         )
         return self._finished(run, result)
+
+    def _has_same_pictures(self, run: Run, result: EncodedSegment) -> bool:
+        """Return whether both ends show the pictures of the encoding with which the segment's seams were proven."""
+        before, now = self._spooled[run.segment].facts.tally, result.tally
+        return (before.seam_before, before.seam_after) == (now.seam_before, now.seam_after)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
         """Report a device as doubtful if software decoded after its failure, or if seams still differ."""
@@ -255,21 +334,26 @@ class TrackRun:
 
     def _put_durably(self, run: Run, result: EncodedSegment) -> SpooledSegment:
         spooled = self._files.spool.put(result)
+        tries = self._rate.note(run.segment, run.until, spooled.payload_bytes)
         stored = spooled.facts, spooled.payload_bytes, spooled.payload_sha256
-        self._files.encoded(Encoded(run.segment, run.until, run.entry_moves, run.attempt, *stored))
+        self._files.encoded(Encoded(run.segment, run.until, run.entry_moves, run.attempt, *stored, tries))
         return spooled
 
     async def _release(self, board: Board, segment: int) -> None:
-        self._queue_join(board, segment)
+        if self._rate.goal is None:
+            self._queue_join(board, segment)
 
     def _queue_join(self, board: Board, segment: int) -> None:
         """Queue a segment for the join, with the time at which the next segment begins."""
-        following = None
-        if (right := board.right_of(board.segments[segment])) is not None:
-            following = self._spooled[right.number].facts.first_shown
-            if following is None:  # it holds no picture
-                following = self._plan.segments[right.number].start_ticks
-        self._joins.put_nowait((segment, following))
+        self._joins.put_nowait((segment, self._following(board, segment)))
+
+    def _following(self, board: Board, segment: int) -> int | None:
+        right = board.right_of(board.segments[segment])
+        if right is None:
+            return None
+        shown = self._spooled[right.number].facts.first_shown if right.number in self._spooled else None
+        # A segment may hold no picture.
+        return self._plan.segments[right.number].start_ticks if shown is None else shown
 
     async def _encode_audio(self) -> dict[SoundKey, EncodedTrack]:
         start_s, end_s = self._plan.clock_s(self._plan.spec.start_s), self._plan.clock_s(self._plan.spec.end_s)
@@ -309,7 +393,11 @@ class TrackRun:
 
     async def _report(self, running: Mapping[int, int]) -> None:
         delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
-        self._frames_done = max(self._frames_done, min(self._plan.frames, delivered + sum(running.values())))
+        done = delivered + sum(running.values())
+        if self._rate.goal is not None:
+            left = sum(self._board.board.frames_left) - sum(running.values())
+            done = self._rate.frames_done([segment.frames for segment in self._plan.segments], left)
+        self._frames_done = max(self._frames_done, min(self._plan.frames, done))
         elapsed_s = self._events.elapsed_s - self._encoding_began_s
         encoded, left = max(0, self._frames_done - self._frames_restored), self._plan.frames - self._frames_done
         planned = self._plan.segments

@@ -1,0 +1,106 @@
+"""What a job with a bitrate or a size has to reach, and the sample of its segments that is encoded first. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+
+from ...actors.encode.profiles import SoftwareProfile
+from ...cluster.grouping import counted
+from ..source.index import TrackIndex
+from .allocation import Budget, RateScale, first_crf
+
+_SAMPLED_PART: Final = 8  # one segment of so many is sampled
+_LEAST_SAMPLED: Final = 8  # but at least so many
+_BITS: Final = 8
+_SPARED_PART: Final = 2000  # this part of a size is kept for the container, which states larger sizes in more bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateGoal:
+    """A rate or a size of a film; segments are those of the plan."""
+
+    scale: RateScale
+    bitrate_bps: int | None  # the average of the encoded pictures; None if a size is given
+    size_bytes: int | None  # the most bytes of the output file
+    duration_s: Fraction
+    first_crf: Fraction  # the CRF with which the sample is encoded
+    sample: tuple[int, ...]
+    weights: tuple[int, ...]  # the bytes of each segment in the source, which tell what part of the film a sample is
+
+    def budget(self, other_bytes: int) -> Budget:
+        """Return the budget of the pictures; ``other_bytes`` is the size of everything else in the file."""
+        if self.bitrate_bps is not None:
+            return Budget(int(self.bitrate_bps * self.duration_s / _BITS))
+        size = self.size_bytes or 0
+        return Budget(max(0, size - size // _SPARED_PART - other_bytes))
+
+    def part(self, segments: Mapping[int, int]) -> Fraction:
+        """Return the part of the film that some runs of segments are, each from its key to its value."""
+        taken = sum(sum(self.weights[first : last + 1]) for first, last in segments.items())
+        return Fraction(taken, sum(self.weights))
+
+    @property
+    def words(self) -> str:
+        """The goal, and how it is reached, in words."""
+        asked = (
+            f"{self.bitrate_bps} bit/s on average"
+            if self.size_bytes is None
+            else f"at most {self.size_bytes} bytes in the file"
+        )
+        sampled = f"{len(self.sample)} of {counted(len(self.weights), 'segment')}"
+        return f"{asked}; a first pass samples {sampled} with CRF {float(self.first_crf):g}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the goal as JSON values."""
+        return {
+            "bitrate_bps": self.bitrate_bps,
+            "size_bytes": self.size_bytes,
+            "first_crf": float(self.first_crf),
+            "sample": list(self.sample),
+        }
+
+
+def rate_goal(
+    profile: SoftwareProfile,
+    segments: Sequence[tuple[int | None, int | None]],
+    index: TrackIndex,
+    *,
+    bitrate_bps: int | None,
+    size_bytes: int | None,
+    duration_s: Fraction,
+    samples: int,
+) -> RateGoal:
+    """Return the goal of a film of so many picture ``samples``; ``segments`` are their times [start, end), in ticks."""
+    scale = RateScale.of(profile)
+    bits = bitrate_bps * duration_s if bitrate_bps is not None else Fraction((size_bytes or 0) * _BITS)
+    return RateGoal(
+        scale=scale,
+        bitrate_bps=bitrate_bps,
+        size_bytes=size_bytes,
+        duration_s=duration_s,
+        first_crf=first_crf(bits / max(1, samples), scale),
+        sample=sampled(len(segments)),
+        weights=_weights(segments, index),
+    )
+
+
+def sampled(segments: int) -> tuple[int, ...]:
+    """Return the segments to sample of so many, spread evenly."""
+    count = min(segments, max(_LEAST_SAMPLED, ceil(segments / _SAMPLED_PART)))
+    return tuple((2 * number + 1) * segments // (2 * count) for number in range(count))
+
+
+def _weights(segments: Sequence[tuple[int | None, int | None]], index: TrackIndex) -> tuple[int, ...]:
+    """Return each segment's bytes in the source: those of the packets whose time is in the segment."""
+    order = np.argsort(index.pts, kind="stable")
+    shown, summed = index.pts[order], np.concatenate([[0], np.cumsum(index.sizes_bytes[order])])
+    starts = [0 if start is None else int(np.searchsorted(shown, start)) for start, _ in segments]
+    end_ticks = segments[-1][1]
+    end = len(shown) if end_ticks is None else int(np.searchsorted(shown, end_ticks))
+    # One byte more, so that a segment without packets weighs something.
+    return tuple(1 + int(summed[last] - summed[first]) for first, last in pairwise([*starts, end]))

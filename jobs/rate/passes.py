@@ -1,0 +1,100 @@
+"""The passes of a job that has to reach a rate: which segments to encode with which CRF, and when to stop.
+
+    SAMPLE: some segments at one CRF ──▶ FILM: all segments at another ──▶ ADJUST: some segments again, at most 4 times
+
+Each decision is a pure function of the sizes that earlier passes reached. These are in the journal, so a job that is
+continued, or has other workers, decides the same.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from .allocation import Budget, SizeTry, TriedSegment, film_crf, moves
+from .goal import RateGoal
+
+SAMPLE: Final = 0
+FILM: Final = 1
+ADJUST: Final = 2
+MOST_ADJUSTED: Final = 4
+"""How many passes may adjust the film; the first may encode all segments again, the others a few."""
+BUCKET: Final = ADJUST + MOST_ADJUSTED
+"""The number of the pass in which the join encodes segments again that would empty the leaky bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassTry:
+    """One encoding of a segment in a pass; ``until`` is the last planned segment that it covers."""
+
+    number: int
+    until: int
+    tried: SizeTry
+
+
+@dataclass(frozen=True, slots=True)
+class RatePass:
+    """Encode these segments at their CRFs, except for those that the pass has encoded already."""
+
+    number: int
+    crfs: Mapping[int, Fraction]
+
+
+class RatePasses:
+    """Runs the passes of one job.
+
+    Args:
+        goal: what the film has to reach.
+        encode: runs a pass.
+        tries: returns the encodings of each segment in order, of the segments that have any.
+        other_bytes: returns the size of everything in the file but pictures after a pass; after the sample, a guess.
+    """
+
+    def __init__(
+        self,
+        goal: RateGoal,
+        *,
+        encode: Callable[[RatePass], Awaitable[None]],
+        tries: Callable[[], Mapping[int, tuple[PassTry, ...]]],
+        other_bytes: Callable[[int], Awaitable[int]],
+    ) -> None:
+        self._goal = goal
+        self._encode = encode
+        self._tries = tries
+        self._other_bytes = other_bytes
+
+    async def run(self) -> Budget:
+        """Run all passes, and return the budget that the film was to keep."""
+        goal = self._goal
+        await self._encode(RatePass(SAMPLE, dict.fromkeys(goal.sample, goal.first_crf)))
+        budget = goal.budget(await self._other_bytes(SAMPLE))
+        crf = crf_of_film(goal, self._tries(), budget)
+        await self._encode(RatePass(FILM, dict.fromkeys(range(len(goal.weights)), crf)))
+        for number in range(ADJUST, ADJUST + MOST_ADJUSTED):
+            budget = goal.budget(await self._other_bytes(number - 1))
+            changed = adjusted(goal, self._tries(), budget, number)
+            if not changed:
+                break
+            await self._encode(RatePass(number, changed))
+        return budget
+
+
+def crf_of_film(goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: Budget) -> Fraction:
+    """Return the CRF of the pass over the film, from the sample."""
+    sample = {segment: each for segment, made in tries.items() for each in made if each.number == SAMPLE}
+    part = goal.part({segment: each.until for segment, each in sample.items()})
+    total = sum(each.tried.size_bytes for each in sample.values())
+    return film_crf(total, goal.first_crf, part, budget, goal.scale)
+
+
+def adjusted(
+    goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: Budget, number: int
+) -> Mapping[int, Fraction]:
+    """Return what pass ``number`` encodes again, from the passes before it."""
+    film = []
+    for segment, made in tries.items():
+        earlier = [each for each in made if each.number < number]
+        same = tuple(each.tried for each in earlier if each.until == earlier[-1].until)
+        if same:
+            film.append(TriedSegment(segment, same))
+    return moves(film, budget, goal.scale)

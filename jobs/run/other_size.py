@@ -1,0 +1,46 @@
+"""Measures what a file holds besides its pictures: sound, subtitles, and what the container adds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...actors.tracks.audio import EncodedTrack
+from ..carry.track_plan import Action
+from ..join.gather import Gather
+from ..join.spool import SpooledSegment
+from ..plan.plan import Plan
+from ..source.tracks import TrackKind
+
+_USUAL_SOUND_BPS = 160_000
+_BITS = 8
+Joined = Sequence[tuple[SpooledSegment, int | None]]
+
+
+def guessed_bytes(plan: Plan, source_bytes: int | None) -> int:
+    """Return about how large the tracks besides the pictures will be; no film is joined for that.
+
+    ``source_bytes`` is the source's size, None if unknown.
+    """
+    kept = [each for each in plan.carry.tracks if each.kept]
+    encoded = [each for each in kept if each.action is Action.ENCODE and each.track.kind is TrackKind.AUDIO]
+    sound = sum((each.bit_rate_bps or _USUAL_SOUND_BPS) * plan.duration_s / _BITS for each in encoded)
+    others = max(0, (source_bytes or 0) - int(plan.index.sizes_bytes.sum()))
+    part = plan.duration_s / max(
+        plan.duration_s, (plan.index.end_ticks - plan.index.first_ticks) * plan.index.time_base
+    )
+    copied = others * part * (len(kept) - len(encoded)) / max(1, len(plan.carry.tracks))
+    return int(sound + copied)
+
+
+def joined_other_bytes(plan: Plan, path: Path, encoded: dict[int, EncodedTrack], joined: Joined) -> int:
+    """Write the whole output to ``path`` once, and return how much larger it is than its pictures."""
+    gather = Gather(plan, path, encoded)
+    try:
+        for segment, following in joined:
+            gather.join(segment, following)
+        gather.finish()
+        return path.stat().st_size - sum(segment.payload_bytes for segment, _ in joined)
+    except BaseException:  # even after a cancellation, the file is closed
+        gather.abandon()
+        raise
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""``--bitrate`` and ``--size`` in real jobs: what is reached, the same bytes from any workers, and after a kill."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+
+from codecfleet import Report
+from codecfleet.errors import JournalRefused, Unsupported, UsageError
+from codecfleet.jobs.plan.plan import plan_transcode
+
+from .local_jobs import planned, spec_of, transcode, verified
+from .test_resume import interrupted
+
+FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
+SIZE = (128, 72)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten seconds of small pictures in almost lossless H.264, with an access point every second; and their sound."""
+    path = tmp_path_factory.mktemp("film") / "film.mkv"
+    with av.open(str(FILM)) as source, av.open(str(path), "w") as made:
+        stream = made.add_stream("libx264", rate=24, options={"preset": "ultrafast", "crf": "4", "sc_threshold": "0"})
+        stream.width, stream.height, stream.codec_context.gop_size = *SIZE, 24
+        sound = made.add_stream_from_template(source.streams.audio[0])
+        for packet in source.demux():
+            if packet.stream.type == "audio" and packet.dts is not None:
+                packet.stream = sound
+                made.mux(packet)
+            elif packet.stream.type == "video":
+                for frame in packet.decode():
+                    made.mux(stream.encode(frame.reformat(*SIZE, "yuv420p")))
+        made.mux(stream.encode(None))
+    return path
+
+
+def made(source: Path, output: Path, workers: int = 2, **options: object) -> Report:
+    """Transcode in segments of about one second."""
+    asked = {"segment_s": Fraction(1), "preset": 1, "workers": workers, **options}
+    return transcode(spec_of(source, output, **asked), slots=workers)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+def test_the_film_has_the_rate(codec: str, film: Path, tmp_path: Path) -> None:
+    """The average is within 1 %, segments differ as their pictures do, and the report says what was done."""
+    output = tmp_path / "out.mkv"
+    report = made(film, output, codec=codec, bitrate_bps=80_000)
+    with av.open(str(output)) as container:
+        size = sum(packet.size for packet in container.demux(video=0))
+    assert report.rate is not None
+    # An encoder with whole CRFs comes as near as the smallest step of a segment.
+    assert size * 8 / Fraction(report.duration_s) == pytest.approx(80_000, rel=0.01 if codec != "av1" else 0.02)
+    assert abs(report.rate.video_bytes - size) < 4 * report.frames
+    assert report.rate.asked == "80000 bit/s"
+    assert report.rate.encodes >= len(report.segments)
+    sizes = [segment.payload_bytes / segment.frames_out for segment in report.segments]
+    assert max(sizes) > 1.3 * min(sizes)
+    assert verified(film, output, report).exact
+
+
+@pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.ts"])
+def test_the_file_has_at_most_the_size(name: str, film: Path, tmp_path: Path) -> None:
+    """Sound and container count, so a file of that size is what a user gets; nothing else is left in the folder."""
+    report = made(film, tmp_path / name, size_bytes=400_000, audio="aac")
+    assert report.output_bytes == (tmp_path / name).stat().st_size
+    assert 0.98 * 400_000 <= report.output_bytes <= 400_000
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_any_workers_give_the_same_bytes(film: Path, tmp_path: Path) -> None:
+    """Each pass is decided from the sizes of all segments, not from the order in which they end."""
+    reports = [made(film, tmp_path / f"{n}.mp4", n, bitrate_bps=90_000) for n in (1, 3)]
+    assert len({report.proof.output_sha256 for report in reports}) == 1
+    assert reports[0].rate == reports[1].rate
+
+
+@pytest.mark.parametrize("after", [3, 14, 19])
+def test_a_resumed_job_gives_the_same(after: int, film: Path, tmp_path: Path) -> None:
+    """In any pass: what was encoded is not encoded again, and the decisions are the same."""
+    options = {"segment_s": Fraction(1), "preset": 1, "size_bytes": 300_000}
+    whole = transcode(spec_of(film, tmp_path / "whole.mp4", **options))
+    interrupted(spec_of(film, tmp_path / "o.mp4", **options), after=after)
+    with pytest.raises(JournalRefused, match="--size was 300000 and is 300001"):
+        transcode(spec_of(film, tmp_path / "o.mp4", **(options | {"size_bytes": 300_001})))
+    again = transcode(spec_of(film, tmp_path / "o.mp4", **options))
+    assert again.resumed is not None
+    assert again.proof.output_sha256 == whole.proof.output_sha256
+    assert again.rate == whole.rate
+
+
+def test_a_peak_holds_in_the_joined_film(film: Path, tmp_path: Path) -> None:
+    """The leaky bucket is kept with CRFs too, in SVT-AV1 as well, which has no peak with a bitrate of its own."""
+    for codec in ("h264", "av1"):
+        report = made(
+            film,
+            tmp_path / "o.mkv",
+            codec=codec,
+            bitrate_bps=80_000,
+            maxrate_bps=120_000,
+            bufsize_bits=120_000,
+            overwrite=True,
+        )
+        assert report.rate is not None
+        assert report.rate.reached_bps <= 80_000
+        assert "rate-exceeded" not in {warning.code for warning in report.warnings} or codec == "av1"
+
+
+def test_what_cannot_be_reached_is_said(film: Path, tmp_path: Path) -> None:
+    """A rate below the encoder's last CRF is a warning; a size that nothing fits into is an error."""
+    report = made(film, tmp_path / "o.mp4", bitrate_bps=1_000)
+    assert "rate-missed" in {warning.code for warning in report.warnings}
+    with pytest.raises(Unsupported, match="does not fit into 3000 bytes"):
+        made(film, tmp_path / "small.mp4", size_bytes=3_000)
+
+
+def test_contradictions_are_refused(film: Path) -> None:
+    """A size excludes a rate and NVENC, and a plan shows the goal."""
+    with pytest.raises((UsageError, ValueError), match="exclude each other"):
+        spec_of(film, "o.mp4", size_bytes=10_000, bitrate_bps=10_000)
+    with pytest.raises(Unsupported, match="NVENC cannot encode for a size"):
+        plan_transcode(spec_of(film, "o.mp4", size_bytes=10_000, encoder="nvenc"))
+    plan = planned(film, bitrate_bps=80_000, segment_s=Fraction(1))
+    assert plan.to_json()["rate"]["bitrate_bps"] == 80_000
+    assert any(line.startswith("rate: 80000 bit/s on average") for line in plan.lines())
