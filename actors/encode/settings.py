@@ -88,6 +88,7 @@ class EncoderSettings:
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False  # whether to write the Dolby Vision data (RPU) of each frame with its HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
+    ahead_frames: int = 0  # how many pictures the encoder sees after the end of a segment
     keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested pictures are keyframes
     target: "QualityTarget | None" = None  # if set, each segment has the CRF that reaches this
     chosen_crf: bool = False  # whether the options lack a CRF, because the job chooses one for each segment

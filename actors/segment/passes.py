@@ -99,6 +99,7 @@ class SegmentPasses(Generic[PictureT]):
                 seen=self.progress.seen,
                 neighbours=renditions[0][0].filters.has_memory,
                 leads=self._leads,
+                follows=any(made.encoder.ahead_frames for made, _ in renditions),
             )
             self._give_all(walk, prepared)
             tally = walk.tally()

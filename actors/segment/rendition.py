@@ -1,7 +1,7 @@
 """One rendition of a segment: the pictures as the encoder gets them, and their encoding."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -54,6 +54,9 @@ class PictureSink(Protocol):
     def take(self, ticks: int, picture: Any, messages: Messages = (), /) -> None:  # noqa: ANN401 - any memory
         """Take a picture with its time, or its number if the track has its own rate, and the messages to write."""
 
+    def follow(self, pictures: Sequence[Any], /) -> None:
+        """Take the pictures of the seam after the segment, once all its own pictures are taken."""
+
     def drain(self) -> bool:
         """Do a part of what is left after the last picture; return False if nothing is left."""
 
@@ -71,6 +74,7 @@ class Prepared(Closing, Generic[PictureT]):
         self.began_ticks: int | None = None  # if the track has its own rate: the time of the first source picture
         self.chain = path.open_chain(made.filters, made.time_base, made.interval, own_pictures=own_pictures)
         self._made = made
+        self._following: list[PictureT] = []
         self._pacer: Pacer[tuple[PictureT, Messages]] | None = None
         if made.filters.rate is not None and made.numbers is not None:
             self._pacer = Pacer(made.filters.rate, range(*made.numbers))
@@ -83,6 +87,10 @@ class Prepared(Closing, Generic[PictureT]):
 
     def take(self, ticks: int, picture: PictureT, messages: PictureMessages) -> Iterator[None]:
         """Give a filtered picture, or the pictures at the track's own rate that are certain now; yield after each."""
+        end = self._made.interval[1]
+        if end is not None and ticks >= end:
+            self._following.append(picture)
+            return
         kept = tuple(each for kind, own in messages.items() if kind in self._made.kept_messages for each in own)
         if self._pacer is None:
             self._give(ticks, picture, kept)
@@ -94,11 +102,13 @@ class Prepared(Closing, Generic[PictureT]):
             yield
 
     def take_last(self) -> Iterator[None]:
-        """Give the pictures that show the last source picture."""
+        """Give the pictures that show the last source picture, and then those of the seam."""
         if self._pacer is not None:
             for number, shown in self._pacer.finish():
                 self._give(number, *shown)
                 yield
+        self.sink.follow(self._following)
+        self._following.clear()
 
     def due(self, taken: list[int]) -> list[int]:
         """Return the times that the packets should have: those of the pictures or, with a rate, the picture numbers."""
@@ -127,6 +137,8 @@ class RenditionEncoding(Closing):
         self._messages: dict[int, Messages] = {}  # to write, by the encoder's time of the picture
         self.encode_s = 0.0
         self._fed = 0
+        self._is_followed = False  # whether the encoder has pictures of the seam
+        self._is_past = False  # whether it has returned one of them
         self._base_ticks: int | None = None
         self._last_ticks: int | None = None
         self._keyframes: list[int] = []
@@ -162,14 +174,32 @@ class RenditionEncoding(Closing):
         self._last_ticks = ticks
         if messages:
             self._messages[ticks - self._base_ticks] = messages
-        encoded = self._timed(partial(self._encoder.encode, picture, keyframe=keyframe))
-        self.packets += map(self._with_messages, encoded)
+        self._keep(self._timed(partial(self._encoder.encode, picture, keyframe=keyframe)))
         self._fed += 1
 
+    def follow(self, pictures: Sequence[Any], /) -> None:
+        """Show these pictures to the encoder in turn, ``ahead_frames`` altogether; their packets are not kept.
+
+        Without them, x264 and x265 save bits in the last pictures of a segment, to which no later picture refers. The
+        first of them is a keyframe, so no packet of the segment refers to them.
+        """
+        settings, last = self._made.encoder, self._last_ticks
+        if last is None or not pictures or not settings.ahead_frames:
+            return
+        step_ticks = max(1, round(1 / (settings.format.frame_rate * settings.time_base)))
+        self._is_followed = True
+        for number in range(settings.ahead_frames):
+            picture = pictures[number % len(pictures)]
+            picture.pts = last - (self._base_ticks or 0) + (number + 1) * step_ticks
+            picture.time_base = settings.time_base
+            self._keep(self._timed(partial(self._encoder.encode, picture, keyframe=not number)))
+
     def drain(self) -> bool:
-        """Fetch a packet that the encoder still holds; return False after the last."""
+        """Fetch a packet that the encoder still holds; return False after the segment's last."""
+        if self._is_followed and len(self.packets) == self._fed:
+            return False  # the pictures of the seam need not be encoded
         packet = self._timed(partial(next, self._remaining, None))
-        self.packets += [] if packet is None else [self._with_messages(packet)]
+        self._keep([] if packet is None else [packet])
         return packet is not None
 
     def check(self, due: list[int]) -> None:
@@ -186,6 +216,14 @@ class RenditionEncoding(Closing):
     def pts_ticks(self) -> list[int]:
         """Return the packets' times, in decoding order."""
         return [packet.pts_ticks + (self._base_ticks or 0) for packet in self.packets]
+
+    def _keep(self, packets: Sequence[EncodedPacket]) -> None:
+        """Keep the segment's packets. Those after a packet of the seam might refer to it, and are missing later."""
+        for packet in packets:
+            is_after = packet.pts_ticks + (self._base_ticks or 0) > (self._last_ticks or 0)
+            self._is_past = self._is_past or is_after
+            if not self._is_past:
+                self.packets.append(self._with_messages(packet))
 
     def _with_messages(self, packet: EncodedPacket) -> EncodedPacket:
         """Write a picture's messages here, so that every encoder and every decoder gives the same."""

@@ -122,6 +122,9 @@ class _Sampler:
             self.pictures.append(picture)
         self.done += 1
 
+    def follow(self, _pictures: Sequence[Any], /) -> None:
+        """Ignore the seam."""
+
     def drain(self) -> bool:
         return False
 
@@ -150,6 +153,9 @@ class _Meter(Closing):
         if shown is None or at != ticks - self._first_ticks:
             raise EncoderFailed(f"the encoded picture {self.done} of a segment does not decode", _REPORT)
         self.values.append(self._pair.measure(shown, picture))
+
+    def follow(self, _pictures: Sequence[Any], /) -> None:
+        """Ignore the seam."""
 
     def drain(self) -> bool:
         return False

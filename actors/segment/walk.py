@@ -77,6 +77,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         seen: is called after each decoded picture; its exceptions end the walk.
         neighbours: whether ``make`` also needs the pictures around the segment, for filters with memory.
         leads: whether the picture that is on screen when the segment starts is a result too.
+        follows: whether the pictures of the seam after the segment are results too.
         in_thread: whether another thread decodes ahead.
         seams: whether the first pictures of the segment, and the first pictures after it, are hashed.
     """
@@ -93,6 +94,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         seen: Callable[[], object],
         neighbours: bool = False,
         leads: bool = False,
+        follows: bool = False,
         in_thread: bool = True,
         seams: bool = True,
     ) -> None:
@@ -105,6 +107,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self._seen = seen
         self._neighbours = neighbours
         self._leads = leads
+        self._follows = follows
         self._in_thread = in_thread
         self._seam_frames = SEAM_FRAMES if seams else 0
         self.met = DecodeTally()
@@ -171,13 +174,15 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                     yield ticks, picture
                 elif len(self.after) < self._seam_frames:
                     self.after.append(hashed(ticks, picture))
-                    if self._neighbours:
+                    if self._neighbours or self._follows:
                         yield ticks, picture
             yield from lead
 
     def _gives(self, ticks: int) -> bool:
+        if self._holds(ticks):
+            return True
         end = self._interval[1]
-        return self._holds(ticks) or (self._leads and (end is None or ticks < end))
+        return self._leads if end is None or ticks < end else self._follows
 
     def _holds(self, ticks: int) -> bool:
         start, end = self._interval

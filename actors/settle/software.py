@@ -49,6 +49,20 @@ _NO_GOP_FRAMES: Final = 1 << 30
 libraries accept.
 """
 
+_AHEAD_FRAMES: Final = 12
+"""How many pictures x264 and x265 see after a segment.
+
+Only two of them are decoded, so they come in turn. With 12, the last pictures get about as many bits as in one encode
+of the whole film (docs/encoders.md).
+"""
+_AHEAD_CODECS: Final = frozenset({Codec.H264, Codec.HEVC})
+_FIRST_IN_TREE: Final = "0,0,b=1.4"
+"""A zone of x264 that divides the quantizer of a segment's first picture by x264's ``ipratio``.
+
+With mbtree, x264 does that for each later keyframe, but not for the first (encoder/ratecontrol.c,
+``rate_estimate_qscale``).
+"""
+
 _Params = dict[str, str]
 _NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"}, Codec.HEVC: {"scenecut": "0"}}
 """The options that turn off keyframes at scene changes; libsvtav1 and libvpx never make such keyframes."""
@@ -129,6 +143,9 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
     params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
+    follows_references = preset_index(request.preset) > 0  # with mbtree or cutree
+    if _starts_coarse(request, rate) and follows_references:
+        params["zones"] = _FIRST_IN_TREE
     target = None if request.target is None else request.target.settled(profile, picture)
     if target is not None or request.chosen_crf:
         del options["crf"]  # each segment has its own
@@ -148,6 +165,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         keyframe_interval_s=interval_s,
         target=target,
         chosen_crf=request.chosen_crf,
+        ahead_frames=_AHEAD_FRAMES if codec in _AHEAD_CODECS and follows_references else 0,
     )
     _try(settings, request.options)
     return settings
@@ -159,7 +177,8 @@ def software_kind(settings: EncoderSettings) -> str:
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
     threads = f"{'frame-' if settings.codec is Codec.H264 else ''}threads={settings.threads}"
-    return f"{settings.implementation} {version} {threads} {options}{dovi}"
+    ahead = f" ahead={settings.ahead_frames}" if settings.ahead_frames else ""
+    return f"{settings.implementation} {version} {threads} {options}{dovi}{ahead}"
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
@@ -205,6 +224,12 @@ def _gives_the_same_bytes(codec: Codec, rate: RateControl) -> bool:
 
 def _is_steered(rate: RateControl) -> bool:
     return rate.bitrate_bps is not None or rate.maxrate_bps is not None
+
+
+def _starts_coarse(request: SoftwareRequest, rate: RateControl) -> bool:
+    """Return whether x264 spares bits in the first picture of each segment; a user's options may turn mbtree off."""
+    is_segmented = request.segments is not None
+    return request.codec is Codec.H264 and is_segmented and rate.quality is not None and not request.options
 
 
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:

@@ -31,7 +31,7 @@ def guessed_bytes(plan: Plan, source_bytes: int | None) -> int:
     return int(sound + copied)
 
 
-def joined_other_bytes(plan: Plan, path: Path, encoded: dict[int, EncodedTrack], joined: Joined) -> int:
+def joined_other_bytes(plan: Plan, path: Path, encoded: dict[tuple[int, int], EncodedTrack], joined: Joined) -> int:
     """Write the whole output to ``path`` once, and return how much larger it is than its pictures."""
     gather = Gather(plan, path, encoded)
     try:

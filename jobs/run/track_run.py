@@ -155,7 +155,7 @@ class TrackRun:
             board, self._capacity, work=self._work, accept=self._accept, join=self._release, watch=self._watch
         )
 
-    async def _encode(self, audio: asyncio.Task[dict[int, EncodedTrack]]) -> None:
+    async def _encode(self, audio: asyncio.Task[dict[tuple[int, int], EncodedTrack]]) -> None:
         if self._rate.goal is None:
             await self._run_board()
             return
@@ -187,7 +187,7 @@ class TrackRun:
         self._board = self._loop(board)
         await self._run_board()
 
-    async def _other_bytes(self, audio: asyncio.Task[dict[int, EncodedTrack]], number: int) -> int:
+    async def _other_bytes(self, audio: asyncio.Task[dict[tuple[int, int], EncodedTrack]], number: int) -> int:
         """Return the size of everything but pictures in the output; before the film is encoded, a guess."""
         goal, files = self._rate.goal, self._files
         if goal is None or goal.size_bytes is None:
