@@ -1,6 +1,7 @@
 """Gives a rendition's pictures to its sink in a thread, so that the renditions of a segment are encoded at once."""
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -33,7 +34,12 @@ class SinkThread(Closing):
         """Hand a picture to the thread; wait while too many wait. Nothing else may use the picture any more."""
         while len(self._calls) >= _CALLS:
             self._calls.popleft().result()
-        self._calls.append(self._thread.submit(self._taken, ticks, picture, messages))
+        self._hand(lambda: self._sink.take(ticks, picture, messages))
+
+    def follow(self, pictures: Sequence[Any], /) -> None:
+        """Hand the pictures of the seam to the thread."""
+        given = tuple(pictures)
+        self._hand(lambda: self._sink.follow(given))
 
     def drain(self) -> bool:
         """Wait for one call, after adding some that drain the sink; return False once nothing is left."""
@@ -41,6 +47,9 @@ class SinkThread(Closing):
             self._calls.append(self._thread.submit(self._sink.drain))
         return self._calls.popleft().result()
 
-    def _taken(self, ticks: int, picture: Any, messages: Messages) -> bool:  # noqa: ANN401 - in host memory
-        self._sink.take(ticks, picture, messages)
-        return True
+    def _hand(self, call: Callable[[], None]) -> None:
+        def called() -> bool:
+            call()
+            return True
+
+        self._calls.append(self._thread.submit(called))
