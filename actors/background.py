@@ -2,12 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ..errors import Cancelled
 from .task_owner import consume_exception
 
 ResultT = TypeVar("ResultT")
+
+
+def settle(future: Future[ResultT], call: Callable[[], ResultT]) -> None:
+    """Run ``call`` in this thread, and give its result or its error to whoever waits for ``future``."""
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
+        future.set_exception(error)
 
 
 class Background:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ..errors import EngineHung
+from .background import settle
 from .shared_once import shared_once
 
 ResultT = TypeVar("ResultT")
@@ -81,10 +82,7 @@ class CallThread:
     def _serve(self) -> None:
         while (request := self._calls.get()) is not None:
             future, call = request
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
-                future.set_exception(error)
+            settle(future, call)
             del request, future, call
 
 

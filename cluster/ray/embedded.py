@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from ...actors.background import settle
 from ...errors import FleetUnavailable, UsageError
 from ..probes.child.child import ChildOutcome, run_in_child
 from .private.connection import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
@@ -110,10 +111,7 @@ class _RayThread:
 
         def run() -> None:
             if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(action())
-                except BaseException as error:  # noqa: BLE001 - the caller gets the error
-                    future.set_exception(error)
+                settle(future, action)
 
         with self._lock:
             if self._thread is None:

@@ -48,7 +48,6 @@ class InferredSegment:
     host: str
     device: int  # the DLA's number on ``host``
     infer_s: float
-    wall_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +189,6 @@ class _Run:
         self._infer_s = 0.0
 
     def result(self) -> InferredSegment:
-        began = time.perf_counter()
         with closing(self._walk.results()) as pictures:
             for _, picture in pictures:
                 self._pictures.append(picture)
@@ -199,7 +197,7 @@ class _Run:
         if self._pictures:
             self._infer()
         self._check()
-        return self._packed(time.perf_counter() - began)
+        return self._packed()
 
     def _infer(self) -> None:
         """Run the network over the waiting pictures, and keep the outputs, except those of padding."""
@@ -223,7 +221,7 @@ class _Run:
             message = f"segment {self._work.segment}: two frames share one presentation time"
             raise EngineFailed(message, "Please report this with the input.")
 
-    def _packed(self, wall_s: float) -> InferredSegment:
+    def _packed(self) -> InferredSegment:
         tensors = []
         for descriptor, arrays in zip(self._network.results, self._found, strict=True):
             empty = np.zeros((0, *descriptor.shape[1:]), dtype=descriptor.data_type.dtype)
@@ -236,5 +234,4 @@ class _Run:
             host=socket.gethostname(),
             device=self._network.device,
             infer_s=self._infer_s,
-            wall_s=wall_s,
         )

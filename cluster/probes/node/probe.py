@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ....actors.background import settle
 from ... import machine
 from ...version import installed
 from ..child.child import STUCK_S, ChildOutcome, Probe, run_in_child
@@ -56,14 +57,7 @@ class _Probes:
     def start(self, probe: Callable[[], T]) -> "Future[T]":
         """Run a probe in a daemon thread, so that a hanging probe does not keep the process alive."""
         future: Future[T] = Future()
-
-        def answer() -> None:
-            try:
-                future.set_result(probe())
-            except BaseException as error:  # noqa: BLE001 - future.result() raises it
-                future.set_exception(error)
-
-        threading.Thread(target=answer, daemon=True).start()
+        threading.Thread(target=settle, args=(future, probe), daemon=True).start()
         return future
 
     def result(self, name: str, future: "Future[T] | Future[Maybe[T]]", limit_s: float) -> Maybe[T]:

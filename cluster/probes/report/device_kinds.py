@@ -3,6 +3,7 @@
 Other code reads fields of a kind instead of comparing kinds.
 """
 
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Self
 
@@ -46,48 +47,29 @@ class Route(Enum):
         return _SEATS[self]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Row:
     """The properties that all devices of a kind share."""
 
-    def __init__(
-        self,
-        *,
-        seat: str,
-        title: str,
-        engines: frozenset[Engine],
-        routes: tuple[Route, ...],
-        is_processor: bool = False,
-        takes_gpu: bool = False,
-        runs_networks: bool = False,
-        is_slice: bool = False,
-        is_guest: bool = False,
-        is_integrated: bool = False,
-    ) -> None:
-        self.seat = seat  # the prefix of station names; several kinds may have the same seat
-        self.title = title  # the name shown for a device that has no name
-        self.engines = engines  # engines that the device may have
-        self.routes = routes  # routes that the device may serve; each route belongs to one seat
-        self.is_processor = is_processor  # whether the device only runs software
-        self.takes_gpu = takes_gpu  # whether Ray reserves a share of a GPU for each worker and chooses the GPU
-        self.runs_networks = runs_networks  # whether the device runs networks and never transcodes
-        self.is_slice = is_slice  # whether the device is a part of a GPU, its ``parent``
-        self.is_guest = is_guest  # whether the device is a vGPU, with a changing UUID and a licence
-        self.is_integrated = is_integrated  # whether the device uses the host's memory
+    seat: str  # the prefix of station names; several kinds may have the same seat
+    title: str  # the name shown for a device that has no name
+    engines: frozenset[Engine]  # engines that the device may have
+    routes: tuple[Route, ...]  # routes that the device may serve; each route belongs to one seat
+    is_processor: bool = False  # whether the device only runs software
+    takes_gpu: bool = False  # whether Ray reserves a share of a GPU for each worker and chooses the GPU
+    runs_networks: bool = False  # whether the device runs networks and never transcodes
+    is_slice: bool = False  # whether the device is a part of a GPU, its ``parent``
+    is_guest: bool = False  # whether the device is a vGPU, with a changing UUID and a licence
+    is_integrated: bool = False  # whether the device uses the host's memory
 
 
-def _gpu(*, is_slice: bool = False, is_guest: bool = False, is_integrated: bool = False) -> _Row:
-    return _Row(
-        seat="gpu",
-        title="GPU",
-        engines=frozenset({Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA}),
-        routes=(Route.GPU, Route.HYBRID, Route.UPLOAD),
-        takes_gpu=True,
-        is_slice=is_slice,
-        is_guest=is_guest,
-        is_integrated=is_integrated,
-    )
-
-
+_GPU: Final = _Row(
+    seat="gpu",
+    title="GPU",
+    engines=frozenset({Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA}),
+    routes=(Route.GPU, Route.HYBRID, Route.UPLOAD),
+    takes_gpu=True,
+)
 _CPU: Final = _Row(
     seat="cpu", title="processor", engines=frozenset({Engine.CPU}), routes=(Route.CPU,), is_processor=True
 )
@@ -100,10 +82,10 @@ class DeviceKind(_Row, Enum):
     _value_: str
 
     CPU = "cpu", _CPU  #: the host's processor
-    GPU = "gpu", _gpu()  #: a whole GPU, on bare metal or passed through to this machine
-    MIG = "mig", _gpu(is_slice=True)  #: one MIG instance
-    VGPU = "vgpu", _gpu(is_guest=True)  #: a vGPU, as the guest sees it
-    IGPU = "igpu", _gpu(is_integrated=True)  #: the GPU of a Tegra SoC
+    GPU = "gpu", _GPU  #: a whole GPU, on bare metal or passed through to this machine
+    MIG = "mig", replace(_GPU, is_slice=True)  #: one MIG instance
+    VGPU = "vgpu", replace(_GPU, is_guest=True)  #: a vGPU, as the guest sees it
+    IGPU = "igpu", replace(_GPU, is_integrated=True)  #: the GPU of a Tegra SoC
     DLA = "dla", _DLA  #: one DLA of a Tegra SoC
 
     def __new__(cls, name: str, _row: _Row) -> Self:

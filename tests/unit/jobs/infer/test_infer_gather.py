@@ -17,7 +17,7 @@ from codecfleet.jobs.infer.gather import TensorGather
 
 def segment(number: int, ticks: list[int], *tensors: NamedTensor) -> InferredSegment:
     """Return a segment with these times and tensors."""
-    pts_ticks, done = np.array(ticks, dtype=np.int64), {"host": "orin", "device": 0, "infer_s": 0.0, "wall_s": 0.0}
+    pts_ticks, done = np.array(ticks, dtype=np.int64), {"host": "orin", "device": 0, "infer_s": 0.0}
     return InferredSegment(segment=number, pts_ticks=pts_ticks, tensors=tensors, tally=SegmentTally(), **done)  # type: ignore[arg-type]
 
 
