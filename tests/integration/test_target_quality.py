@@ -139,6 +139,7 @@ def test_an_easy_target_ends_at_the_highest_crf(film: Path, tmp_path: Path) -> N
     assert report.quality.crfs == (24, 24)
     assert report.quality.reached is not None
     assert report.quality.reached > 25
+    assert [each.code for each in report.warnings] == ["target-exceeded"]
 
 
 def content(encoded: EncodedSegment) -> tuple[object, ...]:
