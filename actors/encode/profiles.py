@@ -129,6 +129,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         whole_chroma=False,
         shortest_side=4,
         usual_crfs=(10, 60),
+        crf_step=Fraction(1, 4),
         mdb_per_crf=250,
         halving_crfs=11,
     ),

@@ -135,7 +135,10 @@ def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
 
 def with_crf(settings: EncoderSettings, crf: Fraction) -> EncoderSettings:
     """Return a software encoder's settings with another quality, a multiple of its profile's ``crf_step``."""
-    return replace(settings, options=tuple((dict(settings.options) | {"crf": crf_text(crf)}).items()))
+    options = dict(settings.options) | {"crf": crf_text(crf)}
+    if settings.codec is Codec.AV1:  # of this option FFmpeg cuts the fraction off
+        options["svtav1-params"] += f":crf={crf_text(crf)}"
+    return replace(settings, options=tuple(options.items()))
 
 
 def crf_text(crf: Fraction) -> str:

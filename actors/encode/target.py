@@ -12,13 +12,14 @@ from ..media.values import VideoFormat
 if TYPE_CHECKING:
     from .profiles import SoftwareProfile
 
-HOW_TO_WRITE: Final = "Write xpsnr:42, psnr:42 or ssim:0.98, then :p5 for a percentile and :crf16-40 for limits."
+HOW_TO_WRITE: Final = "Write xpsnr:42, vmaf:94, psnr:42 or ssim:0.98; add :p5 for a percentile, :crf16-40 for limits."
 _WORDS: Final = re.compile(
     r"(?P<metric>[a-z]+):(?P<value>[0-9]{1,3}(?:\.[0-9]{1,4})?)(?::p(?P<percentile>[0-9]{1,2}))?"
     r"(?::crf(?P<best>[0-9]{1,2})-(?P<worst>[0-9]{1,2}))?"
 )
 _BLOCK_PICTURE: Final = 3840 * 2160
 _LARGER_THAN_HD: Final = 2048 * 1152
+_LEAST_VMAF_SIDE: Final = 32  # libvmaf crashes up to 16
 
 
 class QualityMetric(StrEnum):
@@ -27,16 +28,24 @@ class QualityMetric(StrEnum):
     XPSNR = "xpsnr"
     PSNR = "psnr"
     SSIM = "ssim"
+    VMAF = "vmaf"
 
     @property
     def unit(self) -> str:
         """The unit of its values, with a space before it; "" for none."""
-        return "" if self is QualityMetric.SSIM else " dB"
+        return "" if self in (QualityMetric.SSIM, QualityMetric.VMAF) else " dB"
 
     @property
     def most(self) -> int:
-        """The value of pictures without any difference: that of SSIM, or the limit in dB of the others."""
+        """The value of pictures without any difference: that of SSIM, or the limit of the others."""
         return 1 if self is QualityMetric.SSIM else 100
+
+
+_DB: Final = (Fraction(20), Fraction(70))
+_RANGES: Final = {
+    QualityMetric.SSIM: (Fraction(1, 2), Fraction(9999, 10_000)),
+    QualityMetric.VMAF: (Fraction(20), Fraction(99)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +53,10 @@ class QualityTarget:
     """The quality of each segment: the mean of its pictures, or a percentile of them."""
 
     metric: QualityMetric
-    value: Fraction  # in dB, or from 0 to 1 for SSIM
+    value: Fraction  # in dB; for SSIM from 0 to 1, for VMAF from 0 to 100
     percentile: int | None = None  # 1 to 50; None for the mean
     crfs: tuple[int, int] | None = None  # the lowest and the highest CRF to use; None for the encoder's usual ones
+    tool: str = ""  # the version of the FFmpeg that measures VMAF; "" until it is settled, and for other metrics
 
     def __str__(self) -> str:
         text = f"{self.metric}:{float(self.value):g}"
@@ -57,16 +67,13 @@ class QualityTarget:
     def parse(cls, text: str) -> Self:
         """Return the target of ``xpsnr:42``, ``ssim:0.98:p5`` or ``psnr:40:crf18-35``. Raises UsageError."""
         shown = text[:60]
-        if text.startswith("vmaf"):
-            message = "VMAF cannot be a target: the workers' FFmpeg cannot measure it"
-            raise UsageError(message, "Use xpsnr, which also weighs errors by how visible they are.")
         match = _WORDS.fullmatch(text)
         if match is None or match["metric"] not in set(QualityMetric):
             raise UsageError(f"{shown!r} is not a target quality", HOW_TO_WRITE)
         metric, value = QualityMetric(match["metric"]), Fraction(match["value"])
         percentile = None if match["percentile"] is None else int(match["percentile"])
         crfs = None if match["best"] is None else (int(match["best"]), int(match["worst"]))
-        least, most = (Fraction(1, 2), Fraction(9999, 10_000)) if metric is QualityMetric.SSIM else (20, 70)
+        least, most = _RANGES.get(metric, _DB)
         if not least <= value <= most:
             message = f"{shown!r} is out of range: {metric} from {float(least):g} to {float(most):g}{metric.unit}"
             raise UsageError(message, HOW_TO_WRITE)
@@ -76,19 +83,26 @@ class QualityTarget:
             raise UsageError(f"{shown!r} has a lower limit above the upper one", HOW_TO_WRITE)
         return cls(metric=metric, value=value, percentile=percentile, crfs=crfs)
 
-    def settled(self, profile: "SoftwareProfile", picture: VideoFormat) -> Self:
+    def settled(self, profile: "SoftwareProfile", picture: VideoFormat, tool: str | None) -> Self:
         """Return the target with the limits of the CRF that ``profile`` uses.
 
-        Raises UsageError: the limits are outside its scale; Unsupported: the metric cannot measure such pictures.
+        ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none.
+        Raises UsageError: the limits are outside the encoder's scale; Unsupported: such pictures cannot be measured.
         """
         if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
             message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"
             raise Unsupported(message, "Use --target-quality with psnr or ssim.")
+        if self.metric is QualityMetric.VMAF and min(picture.width, picture.height) < _LEAST_VMAF_SIDE:
+            message = f"VMAF cannot measure pictures of {picture.width}x{picture.height}"
+            raise Unsupported(message, "Use --target-quality with psnr or ssim.")
+        if self.metric is QualityMetric.VMAF and tool is None:
+            message = "VMAF cannot be measured: this machine has no FFmpeg with libvmaf"
+            raise Unsupported(message, "Install codecfleet[quality] here and on the nodes, or use xpsnr.")
         best, worst = self.crfs or profile.usual_crfs
         if worst > profile.worst_quality:
             message = f"CRF {worst} is outside {profile.implementation}'s scale, which ends at {profile.worst_quality}"
             raise UsageError(message, "Lower the upper limit of --target-quality.")
-        return replace(self, crfs=(best, worst))
+        return replace(self, crfs=(best, worst), tool=(tool or "") if self.metric is QualityMetric.VMAF else "")
 
 
 def _fits_xpsnr(width: int, height: int) -> bool:

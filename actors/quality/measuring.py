@@ -31,16 +31,18 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
 UNITS: Final = 100_000
-"""How many units of a measured value are 1 dB, or an SSIM of 1."""
+"""How many units of a measured value are 1 dB, a point of VMAF, or an SSIM of 1."""
 _MDB: Final = UNITS // 1000
+_VMAF_POINT_MDB: Final = 500
+"""The level of a point of VMAF: an encoder's next CRF usually costs about as much of it as of PSNR's."""
 _DECODERS: Final = {Codec.H264: "h264", Codec.HEVC: "hevc", Codec.AV1: "libdav1d", Codec.VP9: "vp9"}
 _BYTE_BITS: Final = 8
 _EXACT: Final = Context(prec=30)
 _REPORT: Final = "Please report this with the input and the options."
 
 
-class PairMeter:
-    """Measures pairs of pictures with the size and format of ``picture``, in order of presentation."""
+class PairMeter(Closing):
+    """Measures pairs of pictures with the size and format of ``picture``, in order of presentation; not VMAF."""
 
     def __init__(self, metric: QualityMetric, picture: VideoFormat) -> None:
         self._metric = metric
@@ -48,7 +50,7 @@ class PairMeter:
         rate = picture.frame_rate
         # FFmpeg's XPSNR reads wrong samples in rows that end in padding if they have more than 8 bits, so it gets a
         # copy of luma without padding (s_rec in libavfilter/vf_xpsnr.c).
-        self._grey = _grey(picture.pix_fmt) if metric is QualityMetric.XPSNR else None
+        self._grey = grey_format(picture.pix_fmt) if metric is QualityMetric.XPSNR else None
         pix_fmt = self._grey or picture.pix_fmt
         shape = {"video_size": f"{picture.width}x{picture.height}", "pix_fmt": pix_fmt, "time_base": "1/1"}
         shape["frame_rate"] = f"{rate.numerator}/{rate.denominator}"
@@ -60,20 +62,30 @@ class PairMeter:
             source.link_to(measure, 0, pad)
         measure.link_to(self._output)
         self._graph.configure()
-        self._number = 0
+        self.values: list[int] = []
 
-    def measure(self, encoded: "VideoFrame", original: "VideoFrame") -> int:
-        """Return the value of a pair; may change the times of both pictures."""
+    @property
+    def taken(self) -> int:
+        """How many pairs were taken."""
+        return len(self.values)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def drain(self) -> bool:
+        """Return False: ``values`` are complete."""
+        return False
+
+    def take(self, encoded: "VideoFrame", original: "VideoFrame") -> None:
+        """Measure a pair; may change the times of both pictures."""
         # XPSNR weighs errors by the activity of its first input.
         for source, picture in zip(self._inputs, (original, encoded), strict=True):
             given = picture if self._grey is None else _luma(picture, self._grey)
-            given.pts, given.time_base = self._number, Fraction(1)
+            given.pts, given.time_base = self.taken, Fraction(1)
             source.push(given)
-        self._number += 1
         found = cast("VideoFrame", self._output.pull()).metadata[self._key]
-        if found == "inf":
-            return self._metric.most * UNITS
-        return min(round(Decimal(found) * UNITS), self._metric.most * UNITS)
+        most = self._metric.most * UNITS
+        self.values.append(most if found == "inf" else min(round(Decimal(found) * UNITS), most))
 
 
 def _key(metric: QualityMetric, pix_fmt: str) -> str:
@@ -84,7 +96,8 @@ def _key(metric: QualityMetric, pix_fmt: str) -> str:
     return f"lavfi.psnr.psnr.{plane}" if metric is QualityMetric.PSNR else f"lavfi.ssim.{plane.upper()}"
 
 
-def _grey(pix_fmt: str) -> str:
+def grey_format(pix_fmt: str) -> str:
+    """Return FFmpeg's name of the format that has only the first plane of ``pix_fmt``."""
     bits = PixelFormat(pix_fmt).components[0].bits
     return "gray" if bits <= _BYTE_BITS else f"gray{bits}le"
 
@@ -149,6 +162,8 @@ def goal_mdb(target: QualityTarget) -> int:
 
 def _level_mdb(metric: QualityMetric, value: Fraction) -> int:
     """Return a value in thousandths of a dB; SSIM, which is curved near 1, as FFmpeg does: -10 log10(1 - SSIM)."""
+    if metric is QualityMetric.VMAF:
+        return round(value * _VMAF_POINT_MDB / UNITS)
     if metric is not QualityMetric.SSIM:
         return round(value / _MDB)
     lost = max(1 - value / UNITS, Fraction(1, UNITS))

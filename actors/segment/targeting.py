@@ -13,7 +13,7 @@ from ..bitstream.picture_messages import Messages
 from ..closing import Closing
 from ..encode.profiles import PROFILES
 from ..encode.settings import EncoderSettings, crf_text, with_crf
-from ..encode.target import QualityTarget
+from ..encode.target import QualityMetric, QualityTarget
 from ..quality.measuring import DecodedBack, PairMeter, goal_mdb, level_mdb
 from ..quality.search import (
     MOST_SAMPLED,
@@ -26,6 +26,7 @@ from ..quality.search import (
     sample_bytes,
     sample_of,
 )
+from ..quality.vmaf import VmafMeter, checked_tool
 from .passes import SegmentPasses, SegmentProgress, Taken
 from .rendition import RenditionEncoding, RenditionSettings
 
@@ -136,29 +137,40 @@ class _Meter(Closing):
         encoding.close()  # so that the encoder's memory is free while the decoder needs some
         self._decoded = DecodedBack(settings, encoding.extradata, encoding.packets)
         self._pictures: Iterator[tuple[int, VideoFrame]] = self._decoded.pictures()
-        self._pair = PairMeter(target.metric, settings.format)
+        self._meter = _meter(target, settings)
         self._first_ticks: int | None = None
-        self.values: list[int] = []
 
     @property
     def done(self) -> int:
-        return len(self.values)
+        return self._meter.taken
+
+    @property
+    def values(self) -> Sequence[int]:
+        """What was measured for each picture; complete when there is nothing to drain."""
+        return self._meter.values
 
     def close(self) -> None:
         self._decoded.close()
+        self._meter.close()
 
     def take(self, ticks: int, picture: Any, _messages: Messages = (), /) -> None:  # noqa: ANN401 - in host memory
         self._first_ticks = ticks if self._first_ticks is None else self._first_ticks
         at, shown = next(self._pictures, (None, None))
         if shown is None or at != ticks - self._first_ticks:
             raise EncoderFailed(f"the encoded picture {self.done} of a segment does not decode", _REPORT)
-        self.values.append(self._pair.measure(shown, picture))
+        self._meter.take(shown, picture)
 
     def follow(self, _pictures: Sequence[Any], /) -> None:
         """Ignore the seam."""
 
     def drain(self) -> bool:
-        return False
+        return self._meter.drain()
+
+
+def _meter(target: QualityTarget, settings: EncoderSettings) -> PairMeter | VmafMeter:
+    if target.metric is QualityMetric.VMAF:
+        return VmafMeter(settings.format, target.tool, settings.threads)
+    return PairMeter(target.metric, settings.format)
 
 
 class _Once:
@@ -191,6 +203,8 @@ class _Search(_Once):
     ) -> None:
         super().__init__(made, opened)
         self.runs = sample_of(made.frames, _picture_bytes(made.encoder))
+        if target.metric is QualityMetric.VMAF:
+            checked_tool(target.tool)  # before any work
         self._target = target
         self._goal_mdb = goal_mdb(target)
         self._scale = _scale(made.encoder, target)
@@ -244,7 +258,7 @@ class _Search(_Once):
     def _at(self, crf: Fraction) -> RenditionSettings:
         return replace(self.made, encoder=with_crf(self.made.encoder, crf))
 
-    def _sample_values(self, crf: Fraction, pictures: "Sequence[VideoFrame]") -> list[int]:
+    def _sample_values(self, crf: Fraction, pictures: "Sequence[VideoFrame]") -> Sequence[int]:
         """Encode the sample as if its pictures followed one another, and measure it."""
         made = replace(self._at(crf), keyframes=None)
         settings = made.encoder
@@ -261,6 +275,8 @@ class _Search(_Once):
             meter = stack.enter_context(_Meter(self._target, settings, encoding))
             for number, picture in enumerate(pictures):
                 meter.take(number * step_ticks, picture)
+                self._progress.seen()
+            while meter.drain():
                 self._progress.seen()
             return meter.values
 

@@ -41,7 +41,8 @@ def encoder_kind(
     """Return one line with everything, apart from pictures, that the output's bytes depend on."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
-    grid += "" if settings.target is None else f" target={settings.target}"
+    if settings.target is not None:
+        grid += f" target={settings.target} {settings.target.tool}".rstrip()
     if settings.nvenc is None:
         return software_kind(settings) + grid
     return nvenc_kind(settings.nvenc, package=package, architecture=architecture, driver_branch=driver_branch) + grid

@@ -16,8 +16,9 @@ from ..encode.profiles import INITIAL_FULLNESS, PROFILES, Options, SoftwareProfi
 from ..encode.reserved import check_not_reserved, spellings
 from ..encode.settings import Codec, EncoderSettings, RateControl
 from ..encode.software import SoftwareEncoder
-from ..encode.target import QualityTarget
+from ..encode.target import QualityMetric, QualityTarget
 from ..media.values import ContentLight, MasteringDisplay, VideoFormat
+from ..quality.vmaf import vmaf_tool
 from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
 THREADS = 2
@@ -146,7 +147,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     follows_references = preset_index(request.preset) > 0  # with mbtree or cutree
     if _starts_coarse(request, rate) and follows_references:
         params["zones"] = _FIRST_IN_TREE
-    target = None if request.target is None else request.target.settled(profile, picture)
+    target = None if request.target is None else _settled_target(request.target, profile, picture)
     if target is not None or request.chosen_crf:
         del options["crf"]  # each segment has its own
         # Otherwise x264's parameter sets state the CRF; those of the other encoders do not.
@@ -169,6 +170,11 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     )
     _try(settings, request.options)
     return settings
+
+
+def _settled_target(target: QualityTarget, profile: SoftwareProfile, picture: VideoFormat) -> QualityTarget:
+    tool = vmaf_tool() if target.metric is QualityMetric.VMAF else None
+    return target.settled(profile, picture, None if tool is None else tool.version)
 
 
 def software_kind(settings: EncoderSettings) -> str:

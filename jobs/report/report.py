@@ -61,7 +61,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class QualityReport(BaseModel, frozen=True, extra="forbid"):
-    """The quality that was reached, in dB, or from 0 to 1 for SSIM."""
+    """The quality that was reached, in the unit of the target."""
 
     reached: float | None  # by the metric and summary of the target; None if there is no picture
     worst: float | None  # that of the worst picture

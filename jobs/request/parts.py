@@ -137,8 +137,8 @@ class TargetQuality(Part):
     target_quality: Annotated[
         str | None,
         Field(
-            description="Quality that each segment reaches, instead of --quality or --bitrate: xpsnr:42, psnr:42 or "
-            "ssim:0.98: docs/encoders.md."
+            description="Quality that each segment reaches, instead of --quality or --bitrate: xpsnr:42, vmaf:94, "
+            "psnr:42 or ssim:0.98: docs/encoders.md."
         ),
         Option("--target-quality", VIDEO, example='"xpsnr:42"', kind=TARGET),
     ] = None

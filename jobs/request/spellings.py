@@ -81,7 +81,7 @@ GUESSED: Final[Mapping[str, str]] = {
     "--faststart": "--fragmented (the index of a plain mp4 is always in front)",
     **dict.fromkeys(("--verbose", "--debug", "--log-level"), "CODECFLEET_LOG=text in the environment"),
     **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
-    **dict.fromkeys(("--target-vmaf", "--vmaf"), "--target-quality xpsnr:42"),
+    **dict.fromkeys(("--target-vmaf", "--vmaf"), "--target-quality vmaf:94"),
     "--target-ssim": "--target-quality ssim:0.98",
     **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
 }

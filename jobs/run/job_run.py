@@ -45,6 +45,7 @@ from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
+from .reached import target_warnings
 from .reporting import FinishedTrack, damage_warnings, make_report, rate_warnings
 from .track_run import TrackRun
 
@@ -258,6 +259,9 @@ class JobRun:
         proof = await events.timed("proof", proving)
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
         late += rate_warnings(plan, track)
+        if plan.encoder.target is not None:
+            found = [each.facts.quality for each in track.segments if each.facts.quality is not None]
+            late += target_warnings(plan.encoder.target, found, plan.encoder.rate.maxrate_bps)
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.state.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)

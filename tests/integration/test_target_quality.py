@@ -1,6 +1,9 @@
 """``--target-quality`` in real jobs: what is reached, the same bytes from any workers, and what is refused."""
 
 import math
+import os
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +15,7 @@ from numpy.typing import NDArray
 
 from codecfleet import Report
 from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.quality.vmaf import vmaf_tool
 from codecfleet.actors.segment.encoding import EncodedSegment
 from codecfleet.actors.segment.together import EncodeTogether
 from codecfleet.errors import JournalRefused, RequestError, Unsupported, UsageError
@@ -82,6 +86,19 @@ def test_the_target_is_reached_and_reported(codec: str, film: Path, tmp_path: Pa
     assert verified(film, output, report).exact
 
 
+def test_vmaf_is_reached_with_the_same_bytes_from_any_workers(film: Path, tmp_path: Path) -> None:
+    """Each segment is near the target, and the plan names the FFmpeg that measured it."""
+    reports = [made(film, tmp_path / f"{n}.mp4", "vmaf:90", n, codec="hevc") for n in (1, 3)]
+    assert len({report.proof.output_sha256 for report in reports}) == 1
+    assert reports[0].quality == reports[1].quality
+    for segment in reports[0].segments:
+        assert segment.quality is not None
+        assert segment.quality.reached == pytest.approx(90, abs=0.5)
+    tool = vmaf_tool()
+    assert tool is not None
+    assert reports[0].encoder_kind.endswith(f"target=vmaf:90:crf10-45 {tool.version}")
+
+
 @pytest.mark.parametrize(
     ("target", "near"), swept([("xpsnr:35:p5", NEAR_DB), ("xpsnr:38", NEAR_DB), ("ssim:0.95", 0.005)])
 )
@@ -127,6 +144,7 @@ def test_an_easy_target_ends_at_the_highest_crf(film: Path, tmp_path: Path) -> N
     assert report.quality.crfs == (24, 24)
     assert report.quality.reached is not None
     assert report.quality.reached > 25
+    assert [each.code for each in report.warnings] == ["target-exceeded"]
 
 
 def content(encoded: EncodedSegment) -> tuple[object, ...]:
@@ -191,3 +209,13 @@ def test_a_target_replaces_quality_and_bitrate(other: dict[str, object], film: P
     """A request has one of them."""
     with pytest.raises(ValueError, match="exclude"):
         spec_of(film, "out.mp4", target_quality="xpsnr:40", **other)
+
+
+def test_a_machine_without_libvmaf_refuses_vmaf(film: Path) -> None:
+    """In one line, which says what to install; exit code 2."""
+    environment = os.environ | {"IMAGEIO_FFMPEG_EXE": "/bin/true"}
+    command = [sys.executable, "-m", "codecfleet", "plan", str(film), "out.mp4", "--target-quality", "vmaf:90"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == Unsupported("").exit_code
+    assert len(ended.stderr.splitlines()) <= 2
+    assert "codecfleet[quality]" in ended.stderr

@@ -121,7 +121,7 @@ def test_an_option_s_other_names_are_taken_wherever_it_is() -> None:
     [
         ("--threads", "Write --workers instead."),
         ("--tune", "Write --encoder-option NAME=VALUE instead."),
-        ("--target-vmaf", "--target-quality xpsnr:42"),
+        ("--target-vmaf", "--target-quality vmaf:94"),
         ("--metadata", "Tags are copied unchanged"),
         ("--resolution", "Write --scale instead."),
         ("--qualty", "Did you mean --quality?"),
