@@ -73,7 +73,7 @@ class PairMeter(Closing):
         """Do nothing."""
 
     def drain(self) -> bool:
-        """Return False: ``values`` are complete."""
+        """Return False: nothing is left to do, ``values`` are complete."""
         return False
 
     def take(self, encoded: "VideoFrame", original: "VideoFrame") -> None:

@@ -1,6 +1,7 @@
 """Carries out a tensor plan on the host, as products of banded matrices in exact floating point.
 
-Sums of whole numbers below 2^24 are exact in single precision, and below 2^53 in double precision, in any order. So
+Sums of whole numbers are exact in single precision, in any order, if no part of the sum reaches 2^24; in double
+precision, if none reaches 2^53. So
 NumPy's matrix product gives the integers of ``plan``, several times faster than integer code in Python would.
 """
 

@@ -90,7 +90,7 @@ class Notice:
 
 
 class NotHere(Exception):
-    """There is no answer, or another server answered than this cloud's metadata server."""
+    """There is no answer, or not one that this cloud's metadata server should give."""
 
 
 class Cloud(Protocol):

@@ -8,7 +8,7 @@ from ...actors.media.stores import Shipment, changed_meanwhile, content_mark, sh
 
 @dataclass(frozen=True, slots=True)
 class RayShipment(Shipment):
-    """A file that a ``FileReader`` reads."""
+    """A file that workers on other machines read through a ``FileReader``, an actor on the file's machine."""
 
     def prepare(self) -> None:
         """Register shipped files with fsspec."""

@@ -270,8 +270,8 @@ def _joins(number: int, part: Sequence[int], group_of: Sequence[int], merged: in
 
 
 def merged_frames(frames: int, threads: int) -> int:
-    """Return how many frames neighbouring groups that are read together may span: a thread's share, within limits.
+    """Return the most frames that one read of neighbouring groups may span: a thread's share, within limits.
 
-    Reads are large because each takes milliseconds besides its pictures.
+    Reads are large because each costs some milliseconds in addition to decoding its pictures.
     """
     return min(MERGED_MOST, max(MERGED_FRAMES, frames // threads))

@@ -103,6 +103,6 @@ class RateGuard:
             return Passage(self._fullness_bits, 0)
         clock = self._plan.clock
         after = shown[-1] + clock.shown_ticks(shown[-1]) if following_ticks is None else following_ticks
-        # Pictures leave the buffer at the pace of presentation, since decoding runs ahead by a constant delay.
+        # Pictures leave the buffer at the pace of presentation, since decoding is a constant time ahead of it.
         durations_s = [(b - a) * clock.tick_s for a, b in pairwise([*shown, after])]
         return bucket.pass_through(self._fullness_bits, [int(size) for size in facts.sizes_bytes], durations_s)

@@ -93,7 +93,7 @@ class TrackFile:
         )
 
     def begin(self, origin_s: Fraction, copied: str = "") -> None:
-        """Set the file's time 0.
+        """Set which time of the source becomes 0 in the file: ``origin_s``, in seconds from the source's tick 0.
 
         Call this before the first packet; ``copied`` names the tracks copied from a source.
         """

@@ -10,7 +10,7 @@ from .records import (
     Complete,
     Encoded,
     JobHeader,
-    Measured,
+    OtherBytes,
     Record,
     RecordStream,
     framed,
@@ -28,7 +28,7 @@ class Replay:
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
     in_flight: frozenset[int] = frozenset()
-    other_bytes: Mapping[int, int] = field(default_factory=dict)  #: what ``Measured`` says, by pass
+    other_bytes: Mapping[int, int] = field(default_factory=dict)  #: what ``OtherBytes`` says, by pass
     complete: Complete | None = None  #: the complete output, unless a later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
     broken: str = ""  #: the damage in words; an incomplete last record is no damage, since any kill may leave one
@@ -51,7 +51,7 @@ class Replay:
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
-            case Measured(number, other_bytes), JobHeader():
+            case OtherBytes(number, other_bytes), JobHeader():
                 return replace(counted, other_bytes={**self.other_bytes, number: other_bytes})
             case Complete(), JobHeader():
                 return replace(counted, complete=record)

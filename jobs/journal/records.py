@@ -70,7 +70,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class OtherBytes:
     """The size of everything in the output except the pictures, after a pass over the film."""
 
     number: int  #: the pass
@@ -86,12 +86,12 @@ class Complete:
     report: Mapping[str, Any]
 
 
-Record: TypeAlias = JobHeader | Begun | Encoded | Measured | Complete
+Record: TypeAlias = JobHeader | Begun | Encoded | OtherBytes | Complete
 _KINDS: Final[Mapping[str, type[Record]]] = {
     "header": JobHeader,
     "begun": Begun,
     "encoded": Encoded,
-    "measured": Measured,
+    "measured": OtherBytes,
     "complete": Complete,
 }
 

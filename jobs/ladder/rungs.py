@@ -169,7 +169,8 @@ def rendition_spec(
 ) -> TranscodeSpec:
     """Return the request for one rendition, whose file is written into ``folder``.
 
-    Only one rendition of a ladder ``carries`` sound and subtitles: the sound of a group, if the preset has groups.
+    ``carries``: whether the rendition has sound and subtitles; only one rendition of a ladder does. ``sound`` is the
+    group whose sound it gets; None if the preset has no groups.
 
     Raises UsageError: a field is invalid, fields conflict, or there is no keyframe interval.
     """
@@ -255,8 +256,8 @@ def without_padding(
 ) -> tuple[tuple[tuple[Rung, Scale], ...], tuple[LeftOut, ...]]:
     """Return the rungs to make, and the rungs to leave out: those that ask for a higher bitrate than the source has.
 
-    No size is lost: of the rungs of one codec and size, one stays. A codec that needs more bits than the source's may
-    have a higher bitrate. ``specs`` are the requests by the names of their rungs.
+    No size is lost: of the rungs of one codec and size, the lowest bitrate always stays. A codec that needs more bits
+    than the source's may have a higher bitrate. ``specs`` are the requests by the names of their rungs.
     """
     rates: dict[tuple[Codec | None, Scale], list[int]] = {}
     for rung, size in chosen:

@@ -80,7 +80,7 @@ class TriedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SizeBudget:
     """The sizes that a film may have, in bytes."""
 
     most: int
@@ -102,7 +102,7 @@ def first_crf(bits_per_sample: Fraction, scale: RateScale) -> Fraction:
     return scale.on_grid(scale.usual + scale.halving_crfs * _log2(USUAL_BITS / bits))
 
 
-def film_crf(sampled_bytes: int, crf: Fraction, part: Fraction, budget: Budget, scale: RateScale) -> Fraction:
+def film_crf(sampled_bytes: int, crf: Fraction, part: Fraction, budget: SizeBudget, scale: RateScale) -> Fraction:
     """Return the CRF for all segments, from the size of a sample at ``crf`` that is ``part`` of the film.
 
     It is the sample's own CRF if that is near enough, so that the sample need not be encoded again.
@@ -122,7 +122,7 @@ def measured(film: Iterable[TriedSegment], scale: RateScale) -> RateScale:
     )
 
 
-def moves(film: Sequence[TriedSegment], budget: Budget, scale: RateScale) -> Mapping[int, Fraction]:
+def moves(film: Sequence[TriedSegment], budget: SizeBudget, scale: RateScale) -> Mapping[int, Fraction]:
     """Return the segments to encode again, with their new CRFs; none if the film's size is right or cannot be better.
 
     If the size is far from the budget, all segments move. Otherwise some move by at most ``scale.near``, so that as few
@@ -161,7 +161,7 @@ class _Choice:
         for number, crf in list(self._crfs.items()):
             self._put(number, self._scale.on_grid(crf + shift))
 
-    def fill(self, budget: Budget) -> None:
+    def fill(self, budget: SizeBudget) -> None:
         """Move segments until the film has about the budget's aim, and at most its limit."""
         is_over = self._total > budget.most
         if is_over or self._total < budget.least:

@@ -12,7 +12,7 @@ import numpy as np
 from ...actors.encode.profiles import SoftwareProfile
 from ...cluster.grouping import counted
 from ..source.index import TrackIndex
-from .allocation import Budget, RateScale, first_crf
+from .allocation import RateScale, SizeBudget, first_crf
 
 _SAMPLED_PART: Final = 8  # one segment of so many is sampled
 _LEAST_SAMPLED: Final = 8  # but at least so many
@@ -32,12 +32,12 @@ class RateGoal:
     sample: tuple[int, ...]
     weights: tuple[int, ...]  # the bytes of each segment in the source, which tell what part of the film a sample is
 
-    def budget(self, other_bytes: int) -> Budget:
+    def budget(self, other_bytes: int) -> SizeBudget:
         """Return the budget of the pictures; ``other_bytes`` is the size of everything else in the file."""
         if self.bitrate_bps is not None:
-            return Budget(int(self.bitrate_bps * self.duration_s / _BITS))
+            return SizeBudget(int(self.bitrate_bps * self.duration_s / _BITS))
         size = self.size_bytes or 0
-        return Budget(max(0, size - size // _SPARED_PART - other_bytes))
+        return SizeBudget(max(0, size - size // _SPARED_PART - other_bytes))
 
     def part(self, segments: Mapping[int, int]) -> Fraction:
         """Return the part of the film that some runs of segments are, each from its key to its value."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from .allocation import Budget, SizeTry, TriedSegment, film_crf, moves
+from .allocation import SizeBudget, SizeTry, TriedSegment, film_crf, moves
 from .goal import RateGoal
 
 SAMPLE: Final = 0
@@ -63,7 +63,7 @@ class RatePasses:
         self._tries = tries
         self._other_bytes = other_bytes
 
-    async def run(self) -> Budget:
+    async def run(self) -> SizeBudget:
         """Run all passes, and return the budget that the film was to keep."""
         goal = self._goal
         await self._encode(RatePass(SAMPLE, dict.fromkeys(goal.sample, goal.first_crf)))
@@ -79,7 +79,7 @@ class RatePasses:
         return budget
 
 
-def crf_of_film(goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: Budget) -> Fraction:
+def crf_of_film(goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: SizeBudget) -> Fraction:
     """Return the CRF of the pass over the film, from the sample."""
     sample = {segment: each for segment, made in tries.items() for each in made if each.number == SAMPLE}
     part = goal.part({segment: each.until for segment, each in sample.items()})
@@ -88,7 +88,7 @@ def crf_of_film(goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget
 
 
 def adjusted(
-    goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: Budget, number: int
+    goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: SizeBudget, number: int
 ) -> Mapping[int, Fraction]:
     """Return what pass ``number`` encodes again, from the passes before it."""
     film = []

@@ -21,7 +21,9 @@ class RateLedger:
         self.now: RatePass | None = None
 
     def restore(self, record: Encoded) -> None:
-        """Take a segment's encodings from the journal."""
+        """Take a segment's encodings from the journal, if the job has passes."""
+        if self.goal is None:
+            return
         self.tries[record.segment] = tuple(
             PassTry(number, record.until, SizeTry(Fraction(crf), size)) for number, crf, size in record.tries
         )

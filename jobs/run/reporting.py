@@ -21,7 +21,7 @@ from ..carry.track_plan import SoundKey
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
 from ..plan.plan import Plan
-from ..rate.allocation import SLACK, Budget
+from ..rate.allocation import SLACK, SizeBudget
 from ..rate.passes import BUCKET, PassTry
 from ..report.report import (
     AttemptReport,
@@ -65,7 +65,7 @@ class FinishedTrack:
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
     loudness: Mapping[SoundKey, Loudness]  #: the loudness of encoded sound
-    budget: Budget | None  #: the sizes that the pictures may have; None if the job has no rate to reach
+    budget: SizeBudget | None  #: the sizes that the pictures may have; None if the job has no rate to reach
     tries: Mapping[int, tuple[PassTry, ...]]  #: the encodings of each segment, for a rate
 
 

@@ -32,7 +32,7 @@ from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
-from ..journal.records import Begun, Encoded, Measured
+from ..journal.records import Begun, Encoded, OtherBytes
 from ..journal.work import WorkPlace
 from ..plan.placing import settled_demand
 from ..plan.plan import Plan
@@ -48,7 +48,7 @@ from .reporting import WORKER_LOST, FinishedTrack, loss_warnings, second_run_war
 
 if TYPE_CHECKING:
     from ...actors.tracks.loudness import Loudness
-    from ..rate.allocation import Budget
+    from ..rate.allocation import SizeBudget
     from ..report.report import Warning_
 
 
@@ -83,7 +83,7 @@ class TrackRun:
         self._rate = RateLedger(plan.rate_goal)
         self._board = self._loop(self._new_board())
         self._second_runs: list[str] = []
-        self._budget: Budget | None = None
+        self._budget: SizeBudget | None = None
         self._spooled: dict[int, SpooledSegment] = {}
         self._latest: dict[int, Run] = {}
         self._put_here: set[int] = set()
@@ -199,7 +199,7 @@ class TrackRun:
         path = files.spool.folder / f"output.once.{self._plan.container.name}"
         other_bytes = await shielded(joined_other_bytes, self._plan, path, await audio, self._encoded_segments())
         if files.journal.keeps:
-            await shielded(files.journal.note, Measured(number, other_bytes))
+            await shielded(files.journal.note, OtherBytes(number, other_bytes))
         return other_bytes
 
     def _encoded_segments(self) -> list[tuple[SpooledSegment, int | None]]:

@@ -104,7 +104,7 @@ async def make_stills(
     """Take stills of a source. The folder appears complete or not at all. Raises CodecfleetError.
 
     ``pool`` starts during planning. ``progress`` is called several times per second with the frames decoded so far. The
-    WebVTT file's times are ``delay_s`` after the track's first picture.
+    times in the WebVTT file count from the track's first picture, and are all ``delay_s`` later.
     """
     began = time.monotonic()
     spec = spec.resolved()

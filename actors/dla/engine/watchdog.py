@@ -41,7 +41,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Deadlines:
-    """The time by which a session's tasks must be done; the tasks run one by one, each with its own limit."""
+    """The time by which a session's tasks must be done; they run one by one, and each may take ``task_s``."""
 
     limits: TimeLimits
     _due_s: float | None = field(default=None, init=False)

@@ -68,7 +68,8 @@ class EglStream(PictureStream, Closing):
         is_made = descriptor is None and handle is None
         if (descriptor is not None and handle is not None) or (not is_made and (fifo_frames or keeps_last)):
             raise UsageError(
-                "give descriptor or handle, not both, and then leave out fifo_frames and keeps_last", _RULES
+                "give at most one of descriptor and handle, and with either leave out fifo_frames and keeps_last",
+                _RULES,
             )
         if (fps is not None and fps <= 0) or wait_s <= 0 or (repeat_s is not None and repeat_s <= 0):
             raise UsageError("fps, wait_s and repeat_s must be more than 0", _RULES)

@@ -78,7 +78,7 @@ def _fix_of(code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A device between the first and the second sample of the metrics of its engines."""
+    """A device whose engines' metrics were sampled once; the second sample comes in ``_finish``."""
 
     index: int
     questions: DeviceQuestions

@@ -1,7 +1,7 @@
 """Reports which Tegra this machine is, if any, and what the Tegra can do (CUDA for Tegra).
 
 A Tegra is recognised by files of the kernel and of Jetson Linux. An integrated GPU is no proof, because a DGX Spark
-also has an integrated GPU. This was not measured, because no Tegra was available.
+also has an integrated GPU. Nothing here was measured on a Tegra, because none was available.
 """
 
 import re

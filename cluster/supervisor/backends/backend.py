@@ -130,7 +130,7 @@ class ClusterBackend(ABC):
         """
 
     async def tell_node(self, order: TellNode) -> None:
-        """Tell the driver of a queue that a node's program keeps what it may do; orders may overtake each other."""
+        """Tell a node's program what its driver of a queue may do; orders may overtake each other."""
 
     async def keep(self, key: str, value: bytes) -> None:
         """Store a value under a key, for the next supervisor."""

@@ -90,7 +90,7 @@ class JobStatus:
 
     @property
     def name(self) -> str:
-        """The job's name without the prefix of the driver."""
+        """The client's own name for the job: ``job`` without the name of the client."""
         return self.job.rpartition("/")[2]
 
 

@@ -258,7 +258,7 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "preset": "ultrafast",
             "forced-idr": "1",
             "crf": quality,
-            # x265 gets no thread pool, because there the look-ahead races with a flush, which can crash x265.
+            # x265 gets no thread pool: in a pool, its look-ahead races with a flush, which can crash x265.
             "x265-params": f"bframes={frames_b}:keyint={gop}:{_X265}",
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from codecfleet.actors.encode.profiles import PROFILES
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.jobs.rate.allocation import (
-    Budget,
     RateScale,
+    SizeBudget,
     SizeTry,
     TriedSegment,
     film_crf,
@@ -50,7 +50,7 @@ def test_the_predicted_size_is_within_the_budget(
     sizes: list[int], crf: Fraction, scale: RateScale, part: Fraction
 ) -> None:
     """It is never above, and below by at most the slack or the smallest step of any segment."""
-    segments, budget = film(sizes, crf), Budget(int(sum(sizes) * part))
+    segments, budget = film(sizes, crf), SizeBudget(int(sum(sizes) * part))
     changed = moves(segments, budget, scale)
     total = predicted(segments, changed, scale)
     assert all(scale.best <= each <= scale.worst and each % scale.step == 0 for each in changed.values())
@@ -64,7 +64,7 @@ def test_the_order_of_the_segments_is_irrelevant(
     sizes: list[int], crf: Fraction, scale: RateScale, part: Fraction, random: Random
 ) -> None:
     """Segments are told apart by their numbers."""
-    segments, budget = film(sizes, crf), Budget(int(sum(sizes) * part))
+    segments, budget = film(sizes, crf), SizeBudget(int(sum(sizes) * part))
     shuffled = segments[:]
     random.shuffle(shuffled)
     assert moves(shuffled, budget, scale) == moves(segments, budget, scale)
@@ -73,7 +73,7 @@ def test_the_order_of_the_segments_is_irrelevant(
 @given(SIZES, CRFS, SCALES, st.lists(st.integers(10_000, 90_000_000), min_size=2, max_size=2).map(sorted))
 def test_more_bits_never_mean_a_higher_crf(sizes: list[int], crf: Fraction, scale: RateScale, two: list[int]) -> None:
     """The film's CRF falls with its budget, and so does that with which a sample begins."""
-    less, more = (film_crf(sum(sizes), crf, Fraction(1), Budget(most), scale) for most in two)
+    less, more = (film_crf(sum(sizes), crf, Fraction(1), SizeBudget(most), scale) for most in two)
     # A sample keeps its own CRF if that is near enough.
     assert less >= more - scale.near / 2
     assert first_crf(Fraction(two[0], 10**6), scale) >= first_crf(Fraction(two[1], 10**6), scale)
@@ -82,13 +82,13 @@ def test_more_bits_never_mean_a_higher_crf(sizes: list[int], crf: Fraction, scal
 @given(SIZES, CRFS, SCALES)
 def test_a_film_of_the_right_size_stays(sizes: list[int], crf: Fraction, scale: RateScale) -> None:
     """Nothing is encoded again for less than the slack."""
-    assert moves(film(sizes, crf), Budget(sum(sizes) + sum(sizes) // 200), scale) == {}
+    assert moves(film(sizes, crf), SizeBudget(sum(sizes) + sum(sizes) // 200), scale) == {}
 
 
 def test_a_small_difference_moves_few_segments() -> None:
     """A twentieth of the bits is found in the largest segments; the CRFs stay close together."""
     segments = film([100_000] * 40, Fraction(24))
-    changed = moves(segments, Budget(3_800_000), FINE)
+    changed = moves(segments, SizeBudget(3_800_000), FINE)
     assert 0 < len(changed) <= 17
     assert all(24 < crf <= 25 for crf in changed.values())
 
@@ -96,8 +96,8 @@ def test_a_small_difference_moves_few_segments() -> None:
 def test_a_size_out_of_reach_ends_at_the_limit() -> None:
     """Once all segments have the highest CRF, nothing more can be done."""
     segments = film([100_000] * 3, Fraction(24))
-    assert set(moves(segments, Budget(100), FINE).values()) == {FINE.worst}
-    assert moves(film([100_000] * 3, FINE.worst), Budget(100), FINE) == {}
+    assert set(moves(segments, SizeBudget(100), FINE).values()) == {FINE.worst}
+    assert moves(film([100_000] * 3, FINE.worst), SizeBudget(100), FINE) == {}
 
 
 def test_two_encodings_tell_the_slope() -> None:
@@ -158,7 +158,7 @@ class FakeFilm:
             weights=weights,
         )
 
-    def run(self, goal: RateGoal) -> Budget:
+    def run(self, goal: RateGoal) -> SizeBudget:
         """Run all passes."""
         passes = RatePasses(goal, encode=self.encode, tries=lambda: self.tries, other_bytes=self.other_bytes)
         return asyncio.run(passes.run())

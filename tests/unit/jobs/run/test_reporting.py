@@ -59,6 +59,8 @@ def report_of(plan: Plan, segments: list[SpooledSegment]) -> Report:
         runs=tuple(Run(number, number, 0, 1) for number in range(len(segments))),
         warnings=(),
         loudness={},
+        budget=None,
+        tries={},
     )
     facts: dict[str, Any] = {"job": "job", "output_bytes": 1000, "workers": 1, "warnings": ()}
     return make_report(plan, track, proof, {"encode": 1.0}, facts)
