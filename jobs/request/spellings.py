@@ -66,7 +66,7 @@ FFMPEG: Final[Mapping[str, str]] = {
 """FFmpeg's options, one of HandBrake's, and codecfleet's option for each."""
 GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--profile", "--level", "--bframes", "--refs"), "--encoder-option NAME=VALUE"),
-    **dict.fromkeys(("--size", "--resolution", "--width", "--height", "--max-height"), "--scale"),
+    **dict.fromkeys(("--resolution", "--width", "--height", "--max-height"), "--scale"),
     **dict.fromkeys(("--framerate", "--frame-rate", "--rate"), "--fps"),
     **dict.fromkeys(("--gop", "--keyint", "--gop-size"), "--keyframe-interval"),
     **dict.fromkeys(("--duration", "--length", "--stop"), "--end (a time, not a length)"),

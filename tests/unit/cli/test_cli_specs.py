@@ -82,6 +82,7 @@ SECOND: dict[str, Any] = {
     "overwrite": False,
 }
 THIRD: dict[str, Any] = {"target_quality": "ssim:0.98:p5:crf16-40"}
+FOURTH: dict[str, Any] = {"size_bytes": 700_000_000}
 BATCH = {
     "output_template": "{stem}.mp4",
     "files_at_once": 3,
@@ -95,6 +96,7 @@ SPECS: list[JobRequest] = [
     TranscodeSpec(source="-a film.mkv", output="b\udcff.mp4", **FIRST),
     TranscodeSpec(source="s3://films/a.mkv", output="-", **SECOND),
     TranscodeSpec(source="a.mkv", output="b.mkv", **THIRD).resolved(),
+    TranscodeSpec(source="a.mkv", output="b.mkv", **FOURTH),
     BatchSpec(inputs=("films", "-", "--mirror"), output="small", **FIRST, **BATCH),
     LadderSpec(
         source="a.mkv", output="b", preset="cmaf-av1-hevc-h264", packaged_s="4", layout="files", audio="opus", fps=25
@@ -119,8 +121,8 @@ def spec_of(arguments: tuple[str, ...]) -> JobRequest:
 
 def test_the_specs_here_set_every_option() -> None:
     """A new option needs a value here, which shows that the command line can express it."""
-    assert {*FIRST, *SECOND, *THIRD, "source", "output"} == set(options_of(TranscodeSpec))
-    assert {*FIRST, *SECOND, *THIRD, *BATCH, "inputs", "output"} == set(options_of(BatchSpec))
+    assert {*FIRST, *SECOND, *THIRD, *FOURTH, "source", "output"} == set(options_of(TranscodeSpec))
+    assert {*FIRST, *SECOND, *THIRD, *FOURTH, *BATCH, "inputs", "output"} == set(options_of(BatchSpec))
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -106,4 +106,4 @@ def test_x264_spares_no_bits_in_the_first_picture(source: Path) -> None:
             "own": {"encoder_options": (("tune", "grain"),)},
         }.items()
     }
-    assert zones == {"quality": True, "maxrate": True, "bitrate": False, "ultrafast": False, "own": False}
+    assert zones == {"quality": True, "maxrate": True, "bitrate": True, "ultrafast": False, "own": False}

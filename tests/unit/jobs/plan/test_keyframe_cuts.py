@@ -14,7 +14,8 @@ from codecfleet.actors.segment.frame_rate import CountedGrid, FrameRate, Keyfram
 from codecfleet.errors import Unsupported, UsageError
 from codecfleet.jobs.plan.cuts import CutReason, choose_cuts
 from codecfleet.jobs.plan.pace import keyframe_grid
-from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.plan.plan import Plan, plan_of, plan_transcode
+from codecfleet.jobs.plan.reads import read_for
 from codecfleet.jobs.plan.track_ranges import TrackRanges
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.index import MISSING, TrackIndex
@@ -186,10 +187,13 @@ def test_options_that_set_keyframes_are_refused_beside_it(source: Path, codec: s
     assert "--keyframe-interval" in refused.value.next_step
 
 
-def test_av1_at_an_average_bitrate_is_refused(source: Path) -> None:
-    """SVT-AV1 is refused with an interval and a bitrate, because its keyframes then vary between runs."""
+def test_av1_at_an_average_bitrate_in_one_pass_is_refused(source: Path) -> None:
+    """SVT-AV1 is refused with an interval and its own bitrate, because its keyframes then vary between runs."""
+    asked = {"source": str(source), "keyframe_interval_s": Fraction(1, 2), "codec": "av1", "bitrate_bps": 100_000}
+    reads = read_for(spec(**asked))
     with pytest.raises(Unsupported, match="in every run"):
-        planned(source, codec="av1", bitrate_bps=100_000)
+        plan_of(spec(**asked), reads, one_pass=True)
+    assert plan_of(spec(**asked), reads).encoder.chosen_crf
     planned(source, codec="av1", maxrate_bps=100_000, bufsize_bits=100_000)
 
 

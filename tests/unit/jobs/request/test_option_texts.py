@@ -20,6 +20,7 @@ FILES: dict[type[BaseModel], dict[str, object]] = {
 TEXTS = {
     options.TARGET: "xpsnr:42:p5",
     options.RATE: "128k",
+    options.BYTES: "700M",
     options.TIME: "0:02.5",
     options.SIZE: "720p",
     options.CROP: "16:8:0:4",
