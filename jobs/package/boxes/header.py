@@ -79,10 +79,10 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
     )
 
 
-def cmaf_header(proven: ProvenHeader, *, end: int, edit: int) -> bytes:
+def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int) -> bytes:
     """Return ``ftyp`` and ``moov``.
 
-    ``end`` is the time at which the track ends, in its ticks. Unless ``edit`` is 0, an edit list presents tick ``edit``
+    ``end`` is the time at which the track ends, in its ticks; None if it is not known yet. Unless ``edit`` is 0, an edit list presents tick ``edit``
     of the media at time 0. The edit has the duration 0, so it also applies to fragments (14496-12, 8.6.6.1).
     """
     edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, edit, 1, 0))) if edit else b""
@@ -97,7 +97,7 @@ def cmaf_header(proven: ProvenHeader, *, end: int, edit: int) -> bytes:
         box(b"trak", proven.track_header, edits, media),
         box(
             b"mvex",
-            full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
+            *([] if end is None else [full_box(b"mehd", 1, 0, struct.pack(">Q", end))]),
             full_box(b"trex", 0, 0, struct.pack(">5I", TRACK_ID, 1, 0, 0, 0)),
         ),
     )
