@@ -8,8 +8,10 @@ from typing import Final, Self
 
 from ...errors import InputNotFound, InputUnreadable
 from .location import UNKNOWN_BYTES
+from .structure import boxes
 
 _POLL_S: Final = 0.1
+_FIRST_BOXES: Final = frozenset({b"ftyp", b"styp", b"free", b"skip", b"wide", b"mdat", b"moov", b"pnot"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +104,21 @@ class GrowingFile:
                 return data
             self._pause.wait(_POLL_S)
         return b""
+
+
+def refuse_late_index(file: GrowingFile) -> None:
+    """Wait for the first boxes of an mp4 or mov. Raises InputUnreadable: its index comes after its content."""
+
+    def read(position: int, size: int) -> bytes:
+        file.seek(position)
+        data = file.read(size)
+        while data and len(data) < size and (more := file.read(size - len(data))):
+            data += more
+        return data
+
+    for number, box in enumerate(boxes(read, 0, None)):
+        if number == 0 and box.kind not in _FIRST_BOXES or box.kind == b"moov":
+            return
+        if box.kind == b"mdat":
+            message = f"{file.name} cannot be followed: this mp4 gets its index only when the recorder ends"
+            raise InputUnreadable(message, "Record to .ts or .mkv, or make the ladder when the recording is finished.")

@@ -58,7 +58,7 @@ async def make_ladder(
     try:
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
         ladder = await in_thread(plan_ladder, spec, work, sent)
-        run = _LadderRun(ladder, pool, start, progress)
+        run = LadderRun(ladder, pool, start, progress)
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
@@ -87,7 +87,7 @@ def _keep(spool: Spool) -> None:
 
 
 @dataclass(slots=True)
-class _LadderRun:
+class LadderRun:
     """The run of a planned ladder's renditions."""
 
     ladder: Ladder

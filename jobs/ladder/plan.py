@@ -8,9 +8,9 @@ from typing import Final
 
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
 from ..plan.plan import Plan, plan_of
-from ..plan.reads import Reads, read_for
+from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
-from ..source.source import SourceStamp
+from ..source.source import SourceReading, SourceStamp
 from ..stills.spec import StillsSpec
 from .report import LeftOut
 from .rungs import Rung, Scale, check_grid, choose, read_rungs, rendition_spec
@@ -31,10 +31,13 @@ class Ladder:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) -> Ladder:
+def plan_ladder(
+    spec: LadderSpec, folder: Path, preset_text: str | None = None, growing: SourceReading | None = None
+) -> Ladder:
     """Read the source once, and decide which renditions to make, in ``folder``.
 
-    ``preset_text`` is the content of the preset's file, if the file is on another machine.
+    ``preset_text`` is the content of the preset's file, if the file is on another machine. ``growing`` is the reading
+    of a source that grows, which then has no version.
 
     Raises:
         InputError: the source cannot be read.
@@ -43,8 +46,11 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     rungs = read_rungs(spec.preset, preset_text)
     asked = [rendition_spec(spec, rung, folder, carries=True) for rung in rungs]
     check_grid(spec, {rung.name: each for rung, each in zip(rungs, asked, strict=True)})
-    stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
-    reads = read_for(asked[0])
+    if growing is None:
+        stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
+        reads = read_for(asked[0])
+    else:
+        stamp, reads = SourceStamp(spec.source, None), reads_beside(asked[0], growing, grows=True)
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     (first, first_scale), *others = chosen

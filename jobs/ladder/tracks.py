@@ -55,13 +55,19 @@ def given_tracks(files: Mapping[str, Path]) -> tuple[GivenTrack, ...]:
 
     Raises InputError: a file cannot be read.
     """
-    found = {name: describe_tracks(str(path)) for name, path in files.items()}
-    pictures = [
-        GivenTrack(name=name, path=files[name], stream=each.of_kind(TrackKind.VIDEO)[0].index, kind=PlayedKind.VIDEO)
-        for name, each in found.items()
-    ]
-    first = next(iter(files))
-    return (*pictures, *_sides(files[first], found[first]))
+    pictures = [given_video(name, path) for name, path in files.items()]
+    return (*pictures, *given_sides(next(iter(files.values()))))
+
+
+def given_video(name: str, path: Path) -> GivenTrack:
+    """Return the video track of a file. Raises InputError: the file cannot be read."""
+    index = describe_tracks(str(path)).of_kind(TrackKind.VIDEO)[0].index
+    return GivenTrack(name=name, path=path, stream=index, kind=PlayedKind.VIDEO)
+
+
+def given_sides(path: Path) -> tuple[GivenTrack, ...]:
+    """Return the sound and subtitles of a file. Raises InputError: the file cannot be read."""
+    return tuple(_sides(path, describe_tracks(str(path))))
 
 
 def _sides(path: Path, file: SourceDescription) -> Iterator[GivenTrack]:

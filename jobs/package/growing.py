@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from io import BytesIO
-from math import ceil
+from math import ceil, floor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Self
 
@@ -35,8 +35,12 @@ class TrackPart:
     """The next part of a track."""
 
     given: GivenTrack  #: The track in the part's own file
-    offset_ticks: int  #: The time of the file's tick 0, in ticks of the track
+    offset_s: Fraction  #: The time of the file's tick 0 in the package
     reorder_frames: int = 0  #: How many pictures its encoder may reorder
+
+    def ticks(self, time_base: Fraction) -> int:
+        """Return the time of the file's tick 0 in ticks."""
+        return round(self.offset_s / time_base)
 
 
 class GrowingPackage:
@@ -45,16 +49,13 @@ class GrowingPackage:
     Args:
         folder: where the files are written.
         segment_s: as in ``Package``.
-        promised_s: the target duration that playlists state from the beginning.
         published: how many segments of each track an earlier run has published; they are not written again.
     """
 
-    def __init__(
-        self, folder: Path, *, segment_s: Fraction, promised_s: int, published: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, segment_s: Fraction, published: Mapping[str, int] | None = None) -> None:
         self._folder = folder
         self._segment_s = segment_s
-        self._promised_s = promised_s
+        self._promised_s = 0  # the target duration that playlists state from the beginning
         self._published = dict(published or {})
         self._tracks: dict[str, _Growing] = {}
 
@@ -75,6 +76,10 @@ class GrowingPackage:
             else:
                 self._tracks[name] = _Growing.of(part)
                 new += self._write_header(self._tracks[name])
+        if not self._promised_s:
+            videos = [each.proven.samples for each in self._of(PlayedKind.VIDEO)]
+            longest_s = max(int(each.durations.max()) * each.time_base for each in videos)
+            self._promised_s = max(1, floor(self._segment_s + longest_s + Fraction(1, 2)))
         ends_s: list[Fraction] | None = None
         for track in self._of(PlayedKind.VIDEO):
             found = _complete(track.proven.samples, self._segment_s, is_last=is_last)
@@ -88,6 +93,11 @@ class GrowingPackage:
         for track in self._of(PlayedKind.AUDIO):
             new += self._write(track, _cut_sound(track.proven.samples, ends_s or [], is_last=is_last))
         return new
+
+    @property
+    def segments(self) -> dict[str, int]:
+        """How many segments each track has."""
+        return {name: len(each.segments) for name, each in self._tracks.items()}
 
     def package(self, stage: Stage) -> Package:
         """Return the package of all segments that were written so far."""
@@ -155,7 +165,7 @@ class _Growing:
     @classmethod
     def of(cls, part: TrackPart) -> Self:
         proven, pending = read_proven(part.given), _Pending()
-        samples = _moved(proven.samples, part.offset_ticks)
+        samples = _moved(proven.samples, part)
         if part.given.kind is PlayedKind.VIDEO:
             step = int(samples.durations.max())
             samples = replace(samples, delay_least=max(samples.delay, part.reorder_frames * step))
@@ -171,7 +181,7 @@ class _Growing:
     def extend(self, part: TrackPart) -> None:
         found, samples = read_proven(part.given), self.proven.samples
         given = self.proven.given
-        later = _moved(found.samples, part.offset_ticks)
+        later = _moved(found.samples, part)
         if (found.header.descriptions, later.time_base) != (self.proven.header.descriptions, samples.time_base):
             raise ProofFailed(f"a later part of {given.name} was encoded with other parameter sets", _ADVICE)
         if int(later.decode[0]) < samples.end:
@@ -185,7 +195,7 @@ class _Growing:
         )
         if joined.delay > samples.delay:
             raise ProofFailed(f"a later part of {given.name} reorders more pictures than its header allows", _ADVICE)
-        given = replace(given, later=(*given.later, LaterPart(part.given.path, part.offset_ticks)))
+        given = replace(given, later=(*given.later, LaterPart(part.given.path, part.ticks(samples.time_base))))
         self.proven = self.writer.proven = replace(self.proven, given=given, samples=joined)
         self.pending.take(part)
 
@@ -204,7 +214,7 @@ class _Pending:
         with packets_of(part.given) as (_, packets):
             for packet in packets:
                 if packet.pts is not None:
-                    packet.pts += part.offset_ticks
+                    packet.pts += part.ticks(Fraction(packet.time_base or 1))
                 self._packets.append(packet)
 
     def __iter__(self) -> Self:
@@ -216,7 +226,8 @@ class _Pending:
         return self._packets.popleft()
 
 
-def _moved(samples: Samples, ticks: int) -> Samples:
+def _moved(samples: Samples, part: TrackPart) -> Samples:
+    ticks = part.ticks(samples.time_base)
     return replace(samples, pts=samples.pts + ticks, end=samples.end + ticks)
 
 

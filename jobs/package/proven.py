@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import av.error
@@ -22,7 +23,6 @@ from .values import GivenTrack, LaterPart, PlayedKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from av.packet import Packet
     from av.stream import Stream
