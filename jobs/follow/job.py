@@ -31,7 +31,7 @@ from ..package.values import Layout, Package, Stage
 from ..report.report import Report
 from ..request.config import load_config
 from ..source.source import SourceReading
-from .parts import check_same, fullness_after, merged, next_picture_s, part_ladder
+from .parts import check_same, ends_s, fullness_after, merged, part_ladder
 from .published import LiveFolder
 from .recording import Recording
 from .sound import LiveSounds
@@ -54,7 +54,11 @@ _OF_WHOLE: Final = {"fps": "--fps", "loudness_lufs": "--loudness", "burn_subtitl
 
 
 async def follow_ladder(
-    spec: LadderSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None, now_s: Callable[[], float] = time.monotonic
+    spec: LadderSpec,
+    pool: Pool,
+    *,
+    progress: Callable[[int], None] = lambda _frames: None,
+    now_s: Callable[[], float] = time.monotonic,
 ) -> LadderReport:
     """Make a ladder of a recording until it is quiet. Until then, the folder is the ladder's beginning.
 
@@ -181,7 +185,7 @@ class _FollowRun:
             found = await in_thread(self._next, reading, is_over=is_over)
             if found is None:
                 continue
-            await self._take(*found, recording, reading)
+            await self._take(*found, recording)
             if not is_over:
                 self._behind_s = max(self._behind_s, self._now_s() - seen_s)
 
@@ -203,15 +207,18 @@ class _FollowRun:
         )
         return None if window is None else (window, ladder)
 
-    async def _take(self, window: Window, ladder: Ladder, recording: Recording, reading: SourceReading) -> None:
+    async def _take(self, window: Window, ladder: Ladder, recording: Recording) -> None:
         """Encode a window, prove it, note it, and publish what it completes."""
         carrying = next(iter(ladder.plans.values()))
         last = self._state.parts[-1] if self._state.parts else None
-        if self._sounds is None:
-            self._sounds = LiveSounds(carrying.carry, recording, self._work / _PARTS)
         beside_s = carrying.carry.first_presentation_s
-        fullness_bits: Mapping[str, Fraction] = {} if last is None else last.fullness_bits
-        part_plans = part_ladder(ladder, window, self._work / _PARTS, beside_s if last is None else None, fullness_bits)
+        part_plans = part_ladder(
+            ladder,
+            window,
+            self._work / _PARTS,
+            beside_s if last is None else None,
+            {} if last is None else last.fullness_bits,
+        )
         reports = await self._encoded_part(part_plans)
         first = next(iter(reports.values()))
         if last is not None:
@@ -220,20 +227,18 @@ class _FollowRun:
         origin_s = self._state.origin_s
         if origin_s is None:
             origin_s = begins_s if beside_s is None else min(begins_s, beside_s)
-        ends = tuple(each.end_ticks for each in carrying.segments[window.first : window.until])
-        next_s = next_picture_s(carrying, ends[-1])
-        read_bytes = int(reading.index.pos_bytes.max())
-        sound = await self._sounds.part(
-            window.first, None if last is None else last.next_s, next_s, read_bytes, origin_s
-        )
+        end_s = await in_thread(ends_s, part_plans, begins_s - origin_s if window.first else Fraction(0))
+        if self._sounds is None:
+            self._sounds = LiveSounds(carrying.carry, recording, self._work / _PARTS, origin_s)
+        begin_s = None if last is None else last.ends_s
         part = Part(
             first=window.first,
             until=window.until,
-            ends=ends,
-            next_s=next_s,
+            ends=tuple(each.end_ticks for each in carrying.segments[window.first : window.until]),
+            ends_s=end_s,
             begins_s=begins_s,
             fullness_bits=await in_thread(self._fullness, part_plans),
-            sound=sound,
+            sound=await self._sounds.part(window.first, begin_s, None if window.is_last else end_s),
             reports={name: each.model_dump(mode="json", by_alias=True) for name, each in reports.items()},
         )
         await in_thread(self._note, parts=(*self._state.parts, part), origin_s=origin_s)

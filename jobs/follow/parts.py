@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ...actors.media.location import local_path
 from ...errors import Unsupported
 from ..join.rate_guard import LeakyBucket
 from ..ladder.plan import Ladder
+from ..ladder.tracks import given_video
+from ..package.proven import read_proven
 from ..package.samples import Samples
 from ..plan.plan import Plan
 from ..report.report import Report
@@ -20,7 +23,7 @@ _COUNTED = ("frames_in", "frames_out", "output_frames", "seams", "seams_equal")
 _STEP = "Make the ladder of the finished file, without --follow."
 
 
-def next_picture_s(plan: Plan, end_ticks: int | None) -> Fraction | None:
+def _next_picture_s(plan: Plan, end_ticks: int | None) -> Fraction | None:
     """Return the time of the first picture at or after ``end_ticks``, on the source's clock; None at the end."""
     if end_ticks is None:
         return None
@@ -49,14 +52,14 @@ def _part_plan(
     segments = tuple(
         replace(each, segment=number) for number, each in enumerate(plan.segments[window.first : window.until])
     )
-    ends_s = next_picture_s(plan, segments[-1].end_ticks)
+    next_s = _next_picture_s(plan, segments[-1].end_ticks)
     first_s = plan.index.first_ticks * plan.index.time_base
     spec = plan.spec.model_copy(
         update={
             "output": str(path),
             "overwrite": True,
             "no_journal": True,
-            "end_s": None if ends_s is None else ends_s - first_s,
+            "end_s": None if next_s is None else next_s - first_s,
         }
     )
     carry = replace(plan.carry, tracks=(), chapters=(), losses=(), beside_s=beside_s)
@@ -83,6 +86,13 @@ def check_same(first: Ladder, now: Ladder, taken: tuple[int | None, ...]) -> Non
         ends = tuple(each.end_ticks for each in plan.segments[: len(taken)])
         if ends != taken:
             raise Unsupported("the recording's times are damaged: what follows moves earlier segments", _STEP)
+
+
+def ends_s(ladder: Ladder, begins_s: Fraction) -> Fraction:
+    """Return where the pictures of an encoded part end in the package, where they begin at ``begins_s``."""
+    name, plan = next(iter(ladder.plans.items()))
+    samples = read_proven(given_video(name, local_path(plan.spec.output))).samples
+    return (round(begins_s / samples.time_base) + samples.end) * samples.time_base
 
 
 def fullness_after(plan: Plan, samples: Samples) -> Fraction | None:

@@ -19,7 +19,7 @@ class Part:
     first: int  #: The numbers of its segments: [``first``, ``until``)
     until: int
     ends: tuple[int | None, ...]  #: Where its segments end, in ticks; None at the end of the source
-    next_s: Fraction | None  #: The time of the first picture after it; None at the end of the source
+    ends_s: Fraction  #: Where its pictures end in the package
     begins_s: Fraction  #: The time of its first picture, on the source's clock
     fullness_bits: dict[str, Fraction]  #: How full a decoder's buffer is after it, by rendition
     sound: dict[int, Fraction]  #: The time of its first sample in the package, by stream
@@ -88,7 +88,7 @@ class FollowState:
 
 
 def _part(found: dict[str, Any]) -> Part:
-    times = {name: _time(found[name]) for name in ("next_s", "begins_s")}
+    times = {name: _time(found[name]) for name in ("ends_s", "begins_s")}
     fullness = {name: Fraction(bits) for name, bits in found["fullness_bits"].items()}
     sound = {int(index): Fraction(time_s) for index, time_s in found["sound"].items()}
     return Part(**found | times | {"ends": tuple(found["ends"]), "fullness_bits": fullness, "sound": sound})

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import ProofFailed, Unsupported
 from .boxes.fragments import SEGMENT_TYPE
-from .boxes.header import cmaf_header
+from .boxes.header import cmaf_header, without_rates
 from .cmaf import TrackWriter, check_aligned, packaged, starts_s, written
 from .names import header_file, segment_file
 from .proven import ProvenTrack, packets_of, read_proven
@@ -165,6 +165,7 @@ class _Growing:
     @classmethod
     def of(cls, part: TrackPart) -> Self:
         proven, pending = read_proven(part.given), _Pending()
+        proven = replace(proven, header=without_rates(proven.header))
         samples = _moved(proven.samples, part)
         if part.given.kind is PlayedKind.VIDEO:
             step = int(samples.durations.max())
@@ -182,7 +183,10 @@ class _Growing:
         found, samples = read_proven(part.given), self.proven.samples
         given = self.proven.given
         later = _moved(found.samples, part)
-        if (found.header.descriptions, later.time_base) != (self.proven.header.descriptions, samples.time_base):
+        if (without_rates(found.header).descriptions, later.time_base) != (
+            self.proven.header.descriptions,
+            samples.time_base,
+        ):
             raise ProofFailed(f"a later part of {given.name} was encoded with other parameter sets", _ADVICE)
         if int(later.decode[0]) < samples.end:
             raise ProofFailed(f"a later part of {given.name} begins before the part before it ends", _ADVICE)

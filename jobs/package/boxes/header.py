@@ -5,9 +5,10 @@ the language, and the picture's rotation. The new file gets a track ID, duration
 tables of its own.
 """
 
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ....actors.media.headers import track_number
@@ -19,6 +20,8 @@ BRANDS: Final = (b"iso6", b"cmfc")
 """``iso6``: fragments state times and relative positions (14496-12, annex E); ``cmfc``: CMAF (23000-19, annex A)."""
 _UNITY: Final = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 _LONG_FIELDS: Final = 1
+#: btrt (14496-12, 8.5.2), and in esds the fields after the type of stream of a DecoderConfigDescriptor (14496-1, 7.2.6.6)
+_RATES: Final = re.compile(rb"(?<=btrt).{12}|(?<=esds.{12}\x04\x80\x80\x80..\x15).{11}", re.DOTALL)
 _KEPT_OF_MEDIA: Final = (b"hdlr", b"elng")
 _KEPT_OF_INFORMATION: Final = (b"vmhd", b"smhd", b"dinf")
 _ADVICE: Final = "Please report this error together with the file."
@@ -77,6 +80,11 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
         descriptions=_all(read, descriptions),
         rolls=b"".join(each for each in _kept(read, table, (b"sgpd",)) if each[12:16] == b"roll"),
     )
+
+
+def without_rates(proven: ProvenHeader) -> ProvenHeader:
+    """Return a header whose sample entry states no bitrates (``btrt``, ``esds``): those of a part are not the track's."""
+    return replace(proven, descriptions=_RATES.sub(lambda found: bytes(len(found[0])), proven.descriptions))
 
 
 def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int) -> bytes:
