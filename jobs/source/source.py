@@ -211,7 +211,7 @@ class _Pass:
 
     def so_far(self) -> SourceReading:
         """Return the reading of the packets that were read so far."""
-        return self._reading(is_cut=True)
+        return replace(self._reading(is_cut=True), is_cut_short=False)
 
     def _reading(self, is_cut: bool) -> SourceReading:  # noqa: FBT001 - passed on
         index = self._indexer.index(lambda: None if is_cut else self._track_end())
