@@ -117,7 +117,7 @@ def refuse_late_index(file: GrowingFile) -> None:
         return data
 
     for number, box in enumerate(boxes(read, 0, None)):
-        if number == 0 and box.kind not in _FIRST_BOXES or box.kind == b"moov":
+        if (number == 0 and box.kind not in _FIRST_BOXES) or box.kind == b"moov":
             return
         if box.kind == b"mdat":
             message = f"{file.name} cannot be followed: this mp4 gets its index only when the recorder ends"

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -125,7 +125,7 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
 class _FollowRun:
     """One run of a follower."""
 
-    def __init__(  # noqa: PLR0913 - its parts, made by one caller
+    def __init__(
         self,
         spec: LadderSpec,
         work: Path,
