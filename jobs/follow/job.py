@@ -87,7 +87,7 @@ async def follow_ladder(
 
 
 def _settled(spec: LadderSpec) -> LadderSpec:
-    """Return the request with local paths and a length of segments. Raises UsageError: an option needs the whole file."""
+    """Return the request with local paths and a segment length. Raises UsageError: an option needs the whole file."""
     for name, flag in _REFUSED.items():
         if getattr(spec, name):
             raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
@@ -125,7 +125,7 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
 class _FollowRun:
     """One run of a follower."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - its parts, made by one caller
         self,
         spec: LadderSpec,
         work: Path,

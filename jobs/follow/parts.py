@@ -36,8 +36,8 @@ def part_ladder(
 ) -> Ladder:
     """Return the ladder of some segments: only pictures, each rendition in a file of its own.
 
-    ``beside_s`` is when sound begins, which only the first part needs to know; ``fullness_bits`` is how full a decoder's
-    buffer is at the beginning.
+    ``beside_s`` is when sound begins, for the first part; ``fullness_bits`` is how full a decoder's buffer is at the
+    beginning.
     """
     plans = {
         name: _part_plan(plan, window, folder / f"{name}-{window.first:06d}.mp4", beside_s, fullness_bits.get(name))

@@ -1,6 +1,5 @@
 """Publishes a growing package: segments first, then playlists, each of which replaces its predecessor in one step."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ class LiveFolder:
         """Create the folder. Raises OutputExists: there are files already; OutputUnwritable; StorageFailed."""
         if is_local(self.output):
             check_folder_of(self.folder)
-            found = os.listdir(self.folder) if self.folder.is_dir() else []
+            found = [each.name for each in self.folder.iterdir()] if self.folder.is_dir() else []
         else:
             check_output(source, f"{self.output.rstrip('/')}/{MASTER}", overwrite=True)
             found = list(files_in(self.output))

@@ -84,7 +84,7 @@ class _LiveSound(ABC):
 
         So a track that stops holds its part back until it goes on, or until the recording has ended.
         """
-        while not self._reaches(until_s):
+        while not self._reaches(until_s):  # noqa: ASYNC110 - a thread fills it
             await asyncio.sleep(_POLL_S)
         if self._whole is not None and self._whole.done():
             self._whole.result()

@@ -74,6 +74,7 @@ def starts_s(samples: Samples, cuts: Sequence[SampleCut]) -> list[Fraction]:
 
 
 def check_aligned(one: ProvenTrack, other: ProvenTrack, ones: Sequence[Fraction], others: Sequence[Fraction]) -> None:
+    """Check that two tracks have segments at the same times. Raises ProofFailed."""
     pair = f"{one.given.name} and {other.given.name}"
     for number, (a, b) in enumerate(zip(ones, others, strict=False), start=1):
         if a != b:

@@ -1,4 +1,4 @@
-"""Writes a package whose tracks grow: the segments that are complete, part by part, as ``write_tracks`` writes them all.
+"""Writes a package whose tracks grow: the complete segments of each part, as ``write_tracks`` writes all segments.
 
 Each part of the film is a proven file of its own. A segment is written once, when no later part can change it.
 """
@@ -146,8 +146,8 @@ class GrowingPackage:
         if (length_us + MICROSECONDS // 2) // MICROSECONDS > self._promised_s:
             at_s = segment.start_ticks * track.proven.samples.time_base
             message = (
-                f"the segment of {track.proven.given.name} at {float(at_s):.3f} s lasts {length_us / MICROSECONDS:.3f} s, "
-                f"but the playlists have promised {self._promised_s} s at most: the recording has a gap there"
+                f"the segment of {track.proven.given.name} at {float(at_s):.3f} s lasts "
+                f"{length_us / MICROSECONDS:.3f} s, but the playlists have promised {self._promised_s} s at most: the recording has a gap there"
             )
             raise Unsupported(message, "Make the ladder of the finished file, without --follow.")
 

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC110, ASYNC240 - tests wait for files
 """A recording in progress, followed on threads of this process."""
 
 import asyncio
@@ -108,6 +109,7 @@ async def test_the_finished_package_is_that_of_the_finished_file(whole: Path, tm
 
 
 async def test_other_options_or_another_recording_do_not_go_on(whole: Path, tmp_path: Path) -> None:
+    """They would give a package of two parts that do not fit."""
     path = tmp_path / "grows.ts"
     path.write_bytes(whole.read_bytes())
     spec = _spec(path, tmp_path, quiet_s=60)
@@ -125,6 +127,7 @@ async def test_other_options_or_another_recording_do_not_go_on(whole: Path, tmp_
 
 
 async def test_what_needs_the_whole_file_is_refused(whole: Path, tmp_path: Path) -> None:
+    """An option or a folder that cannot grow is refused before any work."""
     for options in ({"thumbnails_s": 1}, {"layout": "ranges"}, {"overwrite": True}, {"start_s": 1}):
         with pytest.raises(UsageError):
             await _ladder(_spec(whole, tmp_path, **options))

@@ -20,7 +20,7 @@ BRANDS: Final = (b"iso6", b"cmfc")
 """``iso6``: fragments state times and relative positions (14496-12, annex E); ``cmfc``: CMAF (23000-19, annex A)."""
 _UNITY: Final = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 _LONG_FIELDS: Final = 1
-#: btrt (14496-12, 8.5.2), and in esds the fields after the type of stream of a DecoderConfigDescriptor (14496-1, 7.2.6.6)
+#: The rates in btrt (14496-12, 8.5.2), and in the DecoderConfigDescriptor of esds (14496-1, 7.2.6.6)
 _RATES: Final = re.compile(rb"(?<=btrt).{12}|(?<=esds.{12}\x04\x80\x80\x80..\x15).{11}", re.DOTALL)
 _KEPT_OF_MEDIA: Final = (b"hdlr", b"elng")
 _KEPT_OF_INFORMATION: Final = (b"vmhd", b"smhd", b"dinf")
@@ -83,15 +83,16 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
 
 
 def without_rates(proven: ProvenHeader) -> ProvenHeader:
-    """Return a header whose sample entry states no bitrates (``btrt``, ``esds``): those of a part are not the track's."""
+    """Return a header whose sample entry states no bitrates: those of a part are not the track's."""
     return replace(proven, descriptions=_RATES.sub(lambda found: bytes(len(found[0])), proven.descriptions))
 
 
 def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int) -> bytes:
     """Return ``ftyp`` and ``moov``.
 
-    ``end`` is the time at which the track ends, in its ticks; None if it is not known yet. Unless ``edit`` is 0, an edit list presents tick ``edit``
-    of the media at time 0. The edit has the duration 0, so it also applies to fragments (14496-12, 8.6.6.1).
+    ``end`` is the time at which the track ends, in its ticks; None if that is unknown. Unless ``edit`` is 0, an edit
+    list presents tick ``edit`` of the media at time 0. The edit has the duration 0, so it also applies to fragments
+    (14496-12, 8.6.6.1).
     """
     edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, edit, 1, 0))) if edit else b""
     empty = [full_box(kind, 0, 0, bytes(4)) for kind in (b"stts", b"stsc")]

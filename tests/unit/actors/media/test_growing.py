@@ -14,6 +14,7 @@ ONE = (1, 1)
 
 
 def test_is_over_once_it_was_quiet_for_long_enough() -> None:
+    """The quiet time counts from the last growth."""
     seen = Growth(FileState(ONE, 10), 0)
     seen = seen.seen(PATH, FileState(ONE, 10), 4, 5)
     assert not seen.is_over
@@ -24,11 +25,13 @@ def test_is_over_once_it_was_quiet_for_long_enough() -> None:
 
 @pytest.mark.parametrize("now", [FileState(ONE, 9), FileState((1, 2), 20)])
 def test_a_recorder_that_starts_again_is_an_error(now: FileState) -> None:
+    """A shorter file, or another one, cannot be followed."""
     with pytest.raises(InputUnreadable):
         Growth(FileState(ONE, 10), 0).seen(PATH, now, 1, 5)
 
 
 def test_reads_wait_for_more_and_end_where_the_file_ends(tmp_path: Path) -> None:
+    """A reader gets each byte once."""
     path, end = tmp_path / "grows", GrowingEnd()
     path.write_bytes(b"one")
     file, found = GrowingFile(path, end), list[bytes]()
@@ -61,6 +64,7 @@ def _look(path: Path, data: bytes) -> None:
 
 
 def test_an_index_after_the_content_is_refused(tmp_path: Path) -> None:
+    """Only such an mp4 is refused."""
     with pytest.raises(InputUnreadable):
         _look(tmp_path / "late.mp4", _box(b"ftyp") + _box(b"free") + _box(b"mdat", bytes(99)))
     _look(tmp_path / "early.mp4", _box(b"ftyp") + _box(b"moov") + _box(b"mdat", bytes(99)))

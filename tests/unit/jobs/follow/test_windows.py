@@ -30,6 +30,7 @@ def _ends(index: TrackIndex) -> list[int | None]:
 def test_segments_taken_from_any_beginning_are_those_of_the_whole(
     steps: list[int], keys: set[int], parts: list[int]
 ) -> None:
+    """A beginning of a source has the first segments of the whole."""
     times = [0]
     for step in steps:
         times.append(times[-1] + step)
@@ -50,6 +51,7 @@ def test_segments_taken_from_any_beginning_are_those_of_the_whole(
 
 
 def test_a_window_takes_what_is_final_and_at_the_end_everything() -> None:
+    """An ended source has no segment that could still change."""
     assert next_window(taken=0, final=0, planned=1, is_over=False, most=4) is None
     assert next_window(taken=1, final=3, planned=5, is_over=False, most=4) == Window(1, 3)
     assert next_window(taken=1, final=3, planned=5, is_over=False, most=1) == Window(1, 2)
