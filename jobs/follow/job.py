@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...actors.background import SharedCall
-from ...actors.media.growing import FileState
 from ...actors.media.location import is_local, local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
@@ -31,6 +30,7 @@ from ..package.values import Layout, Package, Stage
 from ..report.report import Report
 from ..request.config import load_config
 from ..source.source import SourceReading
+from .growing import FileState
 from .parts import check_same, ends_s, fullness_after, merged, part_ladder
 from .published import LiveFolder
 from .recording import Recording

@@ -8,10 +8,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from ...actors.media.growing import FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
 from ...actors.media.location import HeldSource
 from ..board.threads import in_thread
 from ..source.source import SourceReading, read_growing
+from .growing import FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
 
 _LOOK_S: Final = 0.25
 _MOST_READERS: Final = 16

@@ -19,7 +19,6 @@ import av.error
 import numpy as np
 
 from ...actors.device.work import WorkContext
-from ...actors.media.growing import GrowingFile
 from ...actors.media.headers import language_changes
 from ...actors.media.location import HeldSource
 from ...actors.media.structure import change_finished
@@ -33,6 +32,7 @@ from ..join.side_tracks import SideTracks
 from ..join.spool import storage_error
 from ..ladder.tracks import given_sides
 from ..package.growing import TrackPart
+from .growing import GrowingFile
 from .recording import Recording
 
 if TYPE_CHECKING:

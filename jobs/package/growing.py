@@ -147,7 +147,8 @@ class GrowingPackage:
             at_s = segment.start_ticks * track.proven.samples.time_base
             message = (
                 f"the segment of {track.proven.given.name} at {float(at_s):.3f} s lasts "
-                f"{length_us / MICROSECONDS:.3f} s, but the playlists have promised {self._promised_s} s at most: the recording has a gap there"
+                f"{length_us / MICROSECONDS:.3f} s, but the playlists promise "
+                f"{self._promised_s} s at most: the recording has a gap there"
             )
             raise Unsupported(message, "Make the ladder of the finished file, without --follow.")
 

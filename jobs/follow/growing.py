@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
+from ...actors.media.location import UNKNOWN_BYTES
+from ...actors.media.structure import boxes
 from ...errors import InputNotFound, InputUnreadable
-from .location import UNKNOWN_BYTES
-from .structure import boxes
 
 _POLL_S: Final = 0.1
 _FIRST_BOXES: Final = frozenset({b"ftyp", b"styp", b"free", b"skip", b"wide", b"mdat", b"moov", b"pnot"})

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.media.growing import FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
 from codecfleet.errors import InputUnreadable
+from codecfleet.jobs.follow.growing import FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
 
 PATH = Path("recording.ts")
 ONE = (1, 1)
