@@ -26,16 +26,16 @@ from ..package.check import check_package
 from ..package.growing import GrowingPackage, TrackPart
 from ..package.manifests.manifests import manifests
 from ..package.proven import read_proven
-from ..package.values import Layout, Package, Stage
+from ..package.values import Layout, Package, PackageStage
 from ..report.report import Report
 from ..request.config import load_config
 from ..source.source import SourceReading
 from .growing import FileState
 from .parts import check_same, ends_s, fullness_after, merged, part_ladder
 from .published import LiveFolder
-from .recording import Recording
+from .recording import LiveRecording
 from .sound import LiveSounds
-from .state import FollowState, Part
+from .state import FollowedPart, FollowState
 from .windows import Window, final_segments, needed_ticks, next_window
 
 _STATE: Final = "follow.json"
@@ -157,7 +157,7 @@ class _FollowRun:
     async def run(self) -> LadderReport:
         began_s, spec = self._now_s(), self._spec
         await in_thread(self._note)
-        recording = Recording(
+        recording = LiveRecording(
             local_path(spec.source), spec.video_track, spec.quiet_s, self._now_s, self._state.ended_bytes
         )
         try:
@@ -166,14 +166,14 @@ class _FollowRun:
                 await self._follow(recording)
         finally:
             await asyncio.shield(in_thread(recording.close))
-        package = self._package.package(Stage.GROWN)
+        package = self._package.package(PackageStage.GROWN)
         await in_thread(check_package, self._target.folder, package)
         report = await in_thread(self._report, package, self._now_s() - began_s)
         texts = {**manifests(package), INDEX: json.dumps(report.to_json(), indent=1)}
         await shielded(self._target.texts, texts)
         return report
 
-    async def _follow(self, recording: Recording) -> None:
+    async def _follow(self, recording: LiveRecording) -> None:
         """Encode and publish until the source has ended."""
         if self._state.parts:
             await shielded(self._publish, self._state.parts)
@@ -207,7 +207,7 @@ class _FollowRun:
         )
         return None if window is None else (window, ladder)
 
-    async def _take(self, window: Window, ladder: Ladder, recording: Recording) -> None:
+    async def _take(self, window: Window, ladder: Ladder, recording: LiveRecording) -> None:
         """Encode a window, prove it, note it, and publish what it completes."""
         carrying = next(iter(ladder.plans.values()))
         last = self._state.parts[-1] if self._state.parts else None
@@ -231,7 +231,7 @@ class _FollowRun:
         if self._sounds is None:
             self._sounds = LiveSounds(carrying.carry, recording, self._work / _PARTS, origin_s)
         begin_s = None if last is None else last.ends_s
-        part = Part(
+        part = FollowedPart(
             first=window.first,
             until=window.until,
             ends=tuple(each.end_ticks for each in carrying.segments[window.first : window.until]),
@@ -262,17 +262,17 @@ class _FollowRun:
         }
         return {name: bits for name, bits in found.items() if bits is not None}
 
-    def _publish(self, parts: Sequence[Part]) -> None:
+    def _publish(self, parts: Sequence[FollowedPart]) -> None:
         """Publish the segments that these parts complete, then the playlists that name them. Blocks."""
         new: list[str] = []
         for part in parts:
             new += self._package.add(self._tracks(part), is_last=part.is_last)
         self._target.segments(new)
         if all(self._package.segments.values()):
-            self._target.texts(manifests(self._package.package(Stage.GROWING)))
+            self._target.texts(manifests(self._package.package(PackageStage.GROWING)))
             self._note(published=self._package.segments)
 
-    def _tracks(self, part: Part) -> list[TrackPart]:
+    def _tracks(self, part: FollowedPart) -> list[TrackPart]:
         folder, origin_s = self._work / _PARTS, self._state.origin_s or Fraction(0)
         offset_s = part.begins_s - origin_s if part.first else Fraction(0)
         videos = [
@@ -318,7 +318,7 @@ def _checked(ladder: Ladder) -> Ladder:
     return ladder
 
 
-def _check_seam(last: Part, first: Report) -> None:
+def _check_seam(last: FollowedPart, first: Report) -> None:
     """Check that a part begins with the picture that was decoded after the part before it. Raises ProofFailed."""
     before = next(last.report(name) for name in last.reports)
     if before.proof.seam_after != first.proof.seam_before:

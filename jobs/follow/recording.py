@@ -18,7 +18,7 @@ _MOST_READERS: Final = 16
 ResultT = TypeVar("ResultT")
 
 
-class Recording:
+class LiveRecording:
     """A file that grows. Use it as a context manager, in an event loop; ``watch`` must run beside it.
 
     Args:

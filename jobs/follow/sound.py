@@ -33,7 +33,7 @@ from ..join.spool import storage_error
 from ..ladder.tracks import given_sides
 from ..package.growing import TrackPart
 from .growing import GrowingFile
-from .recording import Recording
+from .recording import LiveRecording
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -61,7 +61,7 @@ class _LiveSound(ABC):
         self._packets: deque[_Packet] = deque()
         self._whole: asyncio.Future[None] | None = None
 
-    def begin(self, recording: Recording) -> None:
+    def begin(self, recording: LiveRecording) -> None:
         """Start to read."""
         self._source = str(recording.path)
         self._whole = recording.read(self._run)
@@ -206,7 +206,7 @@ class LiveSounds:
         origin_s: the package's time 0 on the source's clock.
     """
 
-    def __init__(self, carry: CarryPlan, recording: Recording, folder: Path, origin_s: Fraction) -> None:
+    def __init__(self, carry: CarryPlan, recording: LiveRecording, folder: Path, origin_s: Fraction) -> None:
         self._source, self._folder = str(recording.path), folder
         works = carry.audio_works("follow", self._source)
         self._tracks: dict[int, _LiveSound] = {}

@@ -13,7 +13,7 @@ from ..report.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FollowedPart:
     """A window whose renditions are proven, as the journal keeps it."""
 
     first: int  #: The numbers of its segments: [``first``, ``until``)
@@ -43,7 +43,7 @@ class FollowState:
     request: str  #: The options that decide bytes
     origin_s: Fraction | None = None  #: The package's time 0 on the source's clock
     ended_bytes: int | None = None  #: Where the recording ended; None while it may grow
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FollowedPart, ...] = ()
     published: dict[str, int] = field(default_factory=dict)  #: How many segments of each track are in the playlists
 
     @property
@@ -87,11 +87,11 @@ class FollowState:
             raise storage_error(error, path) from error
 
 
-def _part(found: dict[str, Any]) -> Part:
+def _part(found: dict[str, Any]) -> FollowedPart:
     times = {name: _time(found[name]) for name in ("ends_s", "begins_s")}
     fullness = {name: Fraction(bits) for name, bits in found["fullness_bits"].items()}
     sound = {int(index): Fraction(time_s) for index, time_s in found["sound"].items()}
-    return Part(**found | times | {"ends": tuple(found["ends"]), "fullness_bits": fullness, "sound": sound})
+    return FollowedPart(**found | times | {"ends": tuple(found["ends"]), "fullness_bits": fullness, "sound": sound})
 
 
 def _time(text: str | None) -> Fraction | None:

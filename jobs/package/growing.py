@@ -21,7 +21,7 @@ from .cmaf import TrackWriter, check_aligned, packaged, starts_s, written
 from .names import header_file, segment_file
 from .proven import ProvenTrack, packets_of, read_proven
 from .samples import SampleCut, Samples, cut_at, cut_on_grid
-from .values import MICROSECONDS, GivenTrack, LaterPart, Layout, Package, PackagedSegment, PlayedKind, Stage
+from .values import MICROSECONDS, GivenTrack, LaterPart, Layout, Package, PackagedSegment, PackageStage, PlayedKind
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -99,7 +99,7 @@ class GrowingPackage:
         """How many segments each track has."""
         return {name: len(each.segments) for name, each in self._tracks.items()}
 
-    def package(self, stage: Stage) -> Package:
+    def package(self, stage: PackageStage) -> Package:
         """Return the package of all segments that were written so far."""
         tracks = (
             packaged(each.proven, each.segments, header_bytes=each.header_bytes)

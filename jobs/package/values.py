@@ -18,7 +18,7 @@ class PlayedKind(StrEnum):
     TEXT = "text"
 
 
-class Stage(StrEnum):
+class PackageStage(StrEnum):
     """How much of the film a package has."""
 
     WHOLE = "whole"  #: All of it, from the beginning
@@ -139,7 +139,7 @@ class Package:
     tracks: tuple[PackagedTrack, ...]
     layout: Layout
     segment_s: Fraction  #: A segment begins with the first keyframe at or after each multiple of this time
-    stage: Stage = Stage.WHOLE
+    stage: PackageStage = PackageStage.WHOLE
     promised_s: int | None = None  #: The target duration that was stated before all segments were known
 
     def of(self, kind: PlayedKind) -> tuple[PackagedTrack, ...]:

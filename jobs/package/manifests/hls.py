@@ -13,7 +13,7 @@ from ..names import (
     segment_file,
     track_file,
 )
-from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind, Stage
+from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PackageStage, PlayedKind
 from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 
 #: EXT-X-MAP in a playlist of whole segments needs version 6, which players have known since 2013.
@@ -53,12 +53,12 @@ def keyframe_playlist(package: Package, track: PackagedTrack) -> str:
 
 
 def _begin(package: Package, track: PackagedTrack) -> tuple[str, ...]:
-    kind = "VOD" if package.stage is Stage.WHOLE else "EVENT"
+    kind = "VOD" if package.stage is PackageStage.WHOLE else "EVENT"
     return (*_BEGIN, f"#EXT-X-TARGETDURATION:{package.target_s(track)}", f"#EXT-X-PLAYLIST-TYPE:{kind}")
 
 
 def _end(package: Package) -> tuple[str, ...]:
-    return () if package.stage is Stage.GROWING else ("#EXT-X-ENDLIST",)
+    return () if package.stage is PackageStage.GROWING else ("#EXT-X-ENDLIST",)
 
 
 def _keyframes_of(track: PackagedTrack) -> PackagedTrack:
