@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _spec(source: Path, folder: Path, **options: object) -> LadderSpec:
     preset = folder / "own.toml"
     preset.write_text(PRESET)
-    given = {"follow": True, "quiet_s": "0.6", "segment_s": 1, "packaged_s": 1} | options
+    given = {"follow": True, "quiet_s": 5, "segment_s": 1, "packaged_s": 1} | options
     return LadderSpec(source=source, output=folder / "live", preset=preset, **given)
 
 
