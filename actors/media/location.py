@@ -39,6 +39,9 @@ SourceData: TypeAlias = bytes | bytearray | memoryview | BinaryFile
 _ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
+UNKNOWN_BYTES: Final = 1 << 60  #: The size of a file that still grows, as its demuxer sees it
+
+
 class HeldSource(str):
     """The location of bytes or an open file that the caller holds; ``str`` gives its name for messages.
 

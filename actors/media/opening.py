@@ -22,7 +22,7 @@ from ..closing import undone_by
 from ..limits import InputLimits
 from .av_stream import extradata
 from .headers import FragmentWatch, SplicedFile
-from .location import HeldFile, HeldSource, is_local, local_path
+from .location import UNKNOWN_BYTES, HeldFile, HeldSource, is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
 from .stores import changed_meanwhile
@@ -149,7 +149,8 @@ def _open_local(
     with _opened_held(url) if isinstance(url, HeldSource) else _opened(local_path(url)) as file:
         try:
             file.watch = watch
-            container = _open(name, file, buffer_bytes, limits, options)
+            grows = isinstance(url, HeldSource) and url.version[2] == UNKNOWN_BYTES
+            container = _open(name, file, buffer_bytes, limits, {**options, **(_NO_DURATION if grows else {})})
         except (av.error.FFmpegError, ValueError) as error:
             file.watch = None
             file.seek(0)
