@@ -47,7 +47,7 @@ class Growth:
         if state.identity != self.state.identity or state.size_bytes < self.state.size_bytes:
             how = "was replaced" if state.identity != self.state.identity else "has become shorter"
             message = f"{path} {how} while it was followed: the recorder has probably started again"
-            raise InputUnreadable(message, "Use --restart to follow the new recording, or choose another folder.")
+            raise InputUnreadable(message, "Follow the new recording into another folder.")
         if self.is_over:
             return self
         if state.size_bytes > self.state.size_bytes:
@@ -56,10 +56,14 @@ class Growth:
 
 
 class GrowingEnd:
-    """Tells readers in other threads where a growing file ends, once that is known, or to stop at once."""
+    """Tells readers in other threads how far they may read a growing file, or to stop at once.
 
-    def __init__(self) -> None:
-        self.end_bytes: int | None = None  #: None while the file may grow
+    They never read further than the file was seen to reach, so all of them end where it was when it was found quiet.
+    """
+
+    def __init__(self, seen_bytes: int, *, is_final: bool = False) -> None:
+        self.seen_bytes = seen_bytes
+        self.is_final = is_final  #: Whether the recording ends at ``seen_bytes``
         self.is_stopped = False
 
 
@@ -95,10 +99,10 @@ class GrowingFile:
     def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes, at least one unless the file has ended. Blocks until there is one."""
         while size and not self._end.is_stopped:
-            end = self._end.end_bytes
-            most = size if end is None else min(size, end - self._position)
-            data = os.pread(self._file.fileno(), most, self._position) if most > 0 else b""
-            if data or end is not None:
+            is_final = self._end.is_final  # read before the length, which no longer changes then
+            left = max(0, self._end.seen_bytes - self._position)
+            data = os.pread(self._file.fileno(), left if size < 0 else min(size, left), self._position)
+            if data or is_final:
                 self._position += len(data)
                 self.waits_at = max(self.waits_at, self._position)
                 return data

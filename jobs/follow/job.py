@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +14,7 @@ from ...actors.background import SharedCall
 from ...actors.media.location import is_local, local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
-from ...errors import InputUnreadable, JournalRefused, ProofFailed, UsageError
+from ...errors import CodecfleetError, JournalRefused, ProofFailed, UsageError
 from ..board.threads import in_thread, shielded
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool
@@ -30,9 +31,10 @@ from ..package.values import Layout, Package, PackageStage
 from ..report.events import Event
 from ..report.report import Report
 from ..request.config import load_config
+from ..source.index import TrackIndex
 from ..source.source import SourceReading
 from .events import FollowEvents
-from .growing import FileState
+from .growing import FileState, Growth
 from .parts import check_same, ends_s, fullness_after, merged, part_ladder
 from .published import LiveFolder
 from .recording import LiveRecording
@@ -71,18 +73,19 @@ async def follow_ladder(
     spec = _settled(spec)
     folder = work_folder(spec.output)
     work = folder / RENDITIONS
+    state = await in_thread(_state, spec, work / _STATE)
+    target = LiveFolder.of(spec.output, work)
+    await in_thread(target.check, spec.source, state.tracks)
     spool = Spool(folder, spec.output)
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
         await in_thread(lambda: (work / _PARTS).mkdir(parents=True, exist_ok=True))
-        state = await in_thread(_state, spec, work / _STATE)
-        target = LiveFolder.of(spec.output, work)
-        await in_thread(lambda: target.begin(spec.source, is_ours=(work / _STATE).exists()))
+        await in_thread(target.begin)
         start = SharedCall(pool.start(), "the workers' start")
         run = _FollowRun(spec, work, sent, pool, start, state, target, tell, now_s)
         report = await run.run()
     except BaseException:  # even after a cancellation, what was published can go on
-        await asyncio.shield(in_thread(spool.keep))
+        await asyncio.shield(in_thread(_leave, spool, target, work / _STATE))
         raise
     await asyncio.shield(in_thread(spool.remove))
     return report
@@ -104,6 +107,17 @@ def _settled(spec: LadderSpec) -> LadderSpec:
     return spec.model_copy(update=fixed).resolved()
 
 
+def _leave(spool: Spool, target: LiveFolder, path: Path) -> None:
+    """Keep the work if a part is finished; otherwise leave nothing. Never raises."""
+    target.leave()
+    with suppress(CodecfleetError):
+        state = FollowState.read(path)
+        if state is not None and state.parts:
+            spool.keep()
+            return
+    spool.remove()
+
+
 def _state(spec: LadderSpec, path: Path) -> FollowState:
     """Return the journal's state, or a new one.
 
@@ -112,15 +126,14 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
     now = FileState.of(local_path(spec.source))
     fields = {name: value for name, value in spec.model_dump(mode="json").items() if name not in _FREE}
     request = json.dumps(fields, sort_keys=True, default=str)
-    found = FollowState.read(path)
+    found = None if spec.restart else FollowState.read(path)
     if found is None:
         return FollowState(identity=now.identity, request=request)
-    if found.identity != now.identity:
-        message = f"{spec.source} was replaced since it was followed: the recorder has probably started again"
-        raise InputUnreadable(message, "Use --restart, and another folder, to follow the new recording.")
+    before = FileState(found.identity, found.size_bytes)
+    Growth(before, 0).seen(local_path(spec.source), now, 0, 1)  # refuses another file, or a shorter one
     if found.request != request:
         message = f"{spec.output} was begun with other options"
-        raise JournalRefused(message, "Run the command that began it, or use --restart to start over.")
+        raise JournalRefused(message, "Run the command that began it, or choose another folder.")
     return found
 
 
@@ -182,6 +195,8 @@ class _FollowRun:
         while not (self._state.parts and self._state.parts[-1].is_last):
             reading, is_over = await recording.next()
             seen_s = recording.growth.grown_at_s
+            if not is_over:
+                self._events.reach(_ahead_s(reading.index, self._state.ends), self._segment_s)
             if is_over and self._state.ended_bytes is None:
                 await in_thread(self._note, ended_bytes=recording.ended_bytes)
             found = await in_thread(self._next, reading, is_over=is_over)
@@ -312,6 +327,12 @@ class _FollowRun:
             wall_s=wall_s,
             behind_s=self._behind_s,
         )
+
+
+def _ahead_s(index: TrackIndex, ends: Sequence[int | None]) -> Fraction:
+    """Return how far a source that grows goes on after the segments that end at ``ends``."""
+    until = ends[-1] if ends else None
+    return (index.end_ticks - (index.first_ticks if until is None else until)) * index.time_base
 
 
 def _checked(ladder: Ladder) -> Ladder:

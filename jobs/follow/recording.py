@@ -4,11 +4,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from ...actors.media.location import HeldSource
+from ...actors.media.location import EndedSource, HeldSource
 from ..board.threads import in_thread
 from ..source.source import SourceReading, read_growing
 from .growing import FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
@@ -37,18 +38,20 @@ class LiveRecording:
         self._quiet_s = float(quiet_s)
         self._now_s = now_s
         self.growth = Growth(FileState.of(path), now_s(), is_over=ended_bytes is not None)
-        self._end = GrowingEnd()
-        self._end.end_bytes = ended_bytes
+        self._end = GrowingEnd(
+            self.growth.state.size_bytes if ended_bytes is None else ended_bytes, is_final=ended_bytes is not None
+        )
         self._threads = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="follow")
         self._loop = asyncio.get_running_loop()
         self._wanted = threading.Event()
-        self._found: asyncio.Queue[SourceReading] = asyncio.Queue()
+        self._found: asyncio.Queue[SourceReading | None] = asyncio.Queue()  # None: ``_last`` is done
         self._last = self.read(self._index)
+        self._last.add_done_callback(lambda _: self._found.put_nowait(None))
 
     @property
     def ended_bytes(self) -> int | None:
         """Where the file ends; None while it may grow."""
-        return self._end.end_bytes
+        return self._end.seen_bytes if self._end.is_final else None
 
     def read(self, call: Callable[[GrowingFile, HeldSource], ResultT]) -> "asyncio.Future[ResultT]":
         """Run a call in a thread that may wait for the file to grow."""
@@ -71,23 +74,25 @@ class LiveRecording:
         """Look at the file once."""
         state = await in_thread(FileState.of, self.path)
         self.growth = self.growth.seen(self.path, state, self._now_s(), self._quiet_s)
-        if self.growth.is_over and self._end.end_bytes is None:
-            self._end.end_bytes = self.growth.state.size_bytes
+        if not self._end.is_final:
+            self._end.seen_bytes = self.growth.state.size_bytes
+            self._end.is_final = self.growth.is_over
 
     async def next(self) -> tuple[SourceReading, bool]:
         """Return the reading at the next keyframe, or of the ended file, and whether the file has ended."""
         self._wanted.set()
-        found = asyncio.ensure_future(self._found.get())
-        await asyncio.wait([found, self._last], return_when=asyncio.FIRST_COMPLETED)
-        if self._last.done():
-            found.cancel()
-            return self._last.result(), True
-        return found.result(), False
+        found = await self._found.get()
+        if found is not None:
+            return found, False
+        self._found.put_nowait(None)  # for the next call
+        return await self._last, True
 
     def _index(self, file: GrowingFile, held: HeldSource) -> SourceReading:
         refuse_late_index(file)
         file.seek(0)
-        return read_growing(str(self.path), held, self._track, self._wanted.is_set, self._give)
+        found = read_growing(str(self.path), held, self._track, self._wanted.is_set, self._give)
+        ended = EndedSource.of(self.path, self._end.seen_bytes)
+        return replace(found, index=replace(found.index, source=ended))
 
     def _give(self, reading: SourceReading) -> None:
         self._wanted.clear()

@@ -228,7 +228,8 @@ class LiveSounds:
     async def part(self, first: int, begin_s: Fraction | None, end_s: Fraction | None) -> dict[int, Fraction]:
         """Write the sound of the part that begins with segment ``first``, from ``begin_s`` to ``end_s`` in the package.
 
-        Returns when each track's file begins in the package, by the track's number; a track without sound in the part has no file.
+        Returns when each track's file begins in the package, by the track's number; a track without sound in the part
+        has no file.
         Raises InputUnreadable: a track has no sound beside the first pictures; StorageFailed.
         """
         begins_s: dict[int, Fraction] = {}

@@ -72,7 +72,7 @@ class FollowState:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise JournalRefused(f"{path} cannot be read: {error}", "Use --restart to start over.") from error
+            raise JournalRefused(f"{path} cannot be read: {error}", "Choose another folder.") from error
         try:
             parts = tuple(_part(each) for each in found.pop("parts"))
             origin = found.pop("origin_s")
@@ -82,7 +82,7 @@ class FollowState:
             return cls(**found | known)
         except (KeyError, TypeError, ValueError) as error:
             message = f"{path} is from another version of codecfleet"
-            raise JournalRefused(message, "Use --restart to start over.") from error
+            raise JournalRefused(message, "Choose another folder.") from error
 
     def write(self, path: Path) -> None:
         """Replace the file in one step. Raises StorageFailed."""

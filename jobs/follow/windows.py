@@ -13,6 +13,9 @@ _REACH: Final = 2
 """A cut is final once the source goes on for this many segments after the cut before it. Cuts are chosen up to 1.5
 segments after the cut before, and the last segment has half of one at least."""
 
+MOST_AHEAD: Final = 2 * _REACH
+"""A recording that is this many segments ahead is encoded too slowly."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

@@ -2,13 +2,20 @@
 """A recording in progress, followed on threads of this process."""
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import av
+import fsspec
 import pytest
 
-from codecfleet import Fleet, LadderReport, LadderSpec
+from codecfleet import LadderReport, LadderSpec
+from codecfleet.actors.media.location import local_path
+from codecfleet.cli.app import main
 from codecfleet.errors import InputUnreadable, JournalRefused, OutputExists, UsageError
+from codecfleet.jobs.follow.job import follow_ladder
+from codecfleet.jobs.ladder.job import make_ladder
 from codecfleet.testing import LocalPool
 
 from .packages import film as film_with_sound
@@ -31,6 +38,13 @@ quality = 34
 maxrate = "100k"
 bufsize = "100k"
 """
+GROUPS = """
+[[sound]]
+name = "stereo"
+[[sound]]
+name = "opus"
+audio = "opus"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +61,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _spec(source: Path, folder: Path, **options: object) -> LadderSpec:
+def _spec(source: Path, folder: Path, *, preset_text: str = PRESET, **options: object) -> LadderSpec:
     preset = folder / "own.toml"
-    preset.write_text(PRESET)
-    given = {"follow": True, "quiet_s": 5, "segment_s": 1, "packaged_s": 1} | options
-    return LadderSpec(source=source, output=folder / "live", preset=preset, **given)
+    preset.write_text(preset_text)
+    given = {"source": source, "output": folder / "live", "preset": preset, "follow": True, "quiet_s": 5}
+    return LadderSpec(**given | {"segment_s": 1, "packaged_s": 1} | options)
 
 
 def _packets(folder: Path, track: str) -> list[tuple[int | None, bytes]]:
@@ -70,68 +84,158 @@ async def _record(data: bytes, path: Path, pieces: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _ladder(spec: LadderSpec) -> LadderReport:
-    async with Fleet(pool=LocalPool(2)) as fleet:
-        return await fleet.ladder(spec)
+async def _ladder(spec: LadderSpec, clock: Callable[[], float] = lambda: 0) -> LadderReport:
+    """Make a ladder. While the clock stands, a recording is never quiet."""
+    pool = LocalPool(2)
+    try:
+        return await (follow_ladder(spec, pool, now_s=clock) if spec.follow else make_ladder(spec, pool))
+    finally:
+        await pool.aclose()
 
 
-async def test_the_finished_package_is_that_of_the_finished_file(whole: Path, tmp_path: Path) -> None:
-    """Killed in between, it goes on; playlists only grow."""
-    data, path = whole.read_bytes(), tmp_path / "grows.ts"
-    path.write_bytes(data[: len(data) * 2 // 3])
-    spec = _spec(path, tmp_path, quiet_s=60)
+async def _killed(spec: LadderSpec, segments: int) -> list[str]:
+    """Follow a recording until a playlist names some segments; return the playlist's lines."""
     begun = asyncio.create_task(_ladder(spec))
-    playlist = tmp_path / "live" / "high.m3u8"
-    while not playlist.exists() and not begun.done():
+    playlist = local_path(spec.output) / "high.m3u8"
+    while not begun.done() and not (playlist.exists() and playlist.read_text().count("#EXTINF") >= segments):
         await asyncio.sleep(0.05)
     begun.cancel()
     await asyncio.wait([begun])
-    before = playlist.read_text().splitlines()
-    assert "#EXT-X-PLAYLIST-TYPE:EVENT" in before
-    assert "#EXT-X-ENDLIST" not in before
+    return playlist.read_text().splitlines()
 
-    recorder = asyncio.create_task(_record(data[len(data) * 2 // 3 :], path, 5))
-    report = await _ladder(spec.model_copy(update={"quiet_s": _spec(path, tmp_path).quiet_s}))
+
+async def _check_equal(report: LadderReport, source: Path, folder: Path, **options: object) -> None:
+    """Check that a package has the packets of a ladder of the finished file."""
+    folder.mkdir()
+    await _ladder(_spec(source, folder, follow=False, layout="files", **options))
+    tracks = [each.given.name for each in report.package.tracks]
+    assert tracks[:3] == ["high", "low", "sound-1"]
+    for track in tracks:
+        assert _packets(local_path(report.output), track) == _packets(folder / "live", track)
+
+
+async def test_the_finished_package_is_that_of_the_finished_file(whole: Path, tmp_path: Path) -> None:
+    """Killed twice in between, it goes on; playlists only grow."""
+    data, path, is_recorded = whole.read_bytes(), tmp_path / "grows.ts", asyncio.Event()
+    path.write_bytes(data[: len(data) // 2])
+    spec = _spec(path, tmp_path)
+    first = await _killed(spec, 1)
+    assert "#EXT-X-PLAYLIST-TYPE:EVENT" in first
+    assert "#EXT-X-ENDLIST" not in first
+    with path.open("ab") as file:
+        file.write(data[len(data) // 2 : len(data) * 4 // 5])
+    second = await _killed(spec, sum(line.startswith("#EXTINF") for line in first) + 1)
+    assert second[: len(first)] == first
+
+    async def record() -> None:
+        await _record(data[len(data) * 4 // 5 :], path, 5)
+        is_recorded.set()
+
+    recorder = asyncio.create_task(record())
+    report = await _ladder(spec, lambda: 1000.0 if is_recorded.is_set() else 0.0)
     await recorder
-    after = playlist.read_text().splitlines()
-    assert after[: len(before)] == before
+    after = (tmp_path / "live" / "high.m3u8").read_text().splitlines()
+    assert after[: len(second)] == second
     assert after[-1] == "#EXT-X-ENDLIST"
     assert not (tmp_path / ".live.codecfleet").exists()
+    await _check_equal(report, path, tmp_path / "other")
 
-    other = tmp_path / "other"
-    other.mkdir()
-    await _ladder(_spec(path, other, follow=False, layout="files"))
-    tracks = [each.given.name for each in report.package.tracks]
-    assert tracks[:2] == ["high", "low"]
-    assert any(each.startswith("sound") for each in tracks)
-    for track in tracks:
-        assert _packets(tmp_path / "live", track) == _packets(other / "live", track)
+
+async def test_what_is_appended_after_the_end_is_not_read(whole: Path, tmp_path: Path) -> None:
+    """The pictures and the sound end where the file was when it was found quiet, even within a packet."""
+    data, path, ended = whole.read_bytes(), tmp_path / "grows.ts", tmp_path / "ended.ts"
+    ended.write_bytes(data[: len(data) * 3 // 5 + 77])
+    path.write_bytes(ended.read_bytes())
+    looks = itertools.count()
+
+    def clock() -> float:
+        if next(looks) == 1:  # the file has been looked at, and will now be found quiet
+            path.write_bytes(data)
+        return 1000.0 if path.stat().st_size == len(data) else 0.0
+
+    report = await _ladder(_spec(path, tmp_path), clock)
+    await _check_equal(report, ended, tmp_path / "other")
+
+
+async def test_sound_that_stops_and_groups_of_sound(whole: Path, tmp_path: Path) -> None:
+    """Pictures without sound beside them are published, and each form of the sound is its own track."""
+    path = tmp_path / "short.ts"
+    with av.open(str(whole)) as source, av.open(str(path), "w", format="mpegts") as output:
+        copies = {each.index: output.add_stream_from_template(each) for each in source.streams}
+        begin_s = float(source.start_time or 0) / 1_000_000
+        for packet in source.demux():
+            is_late = packet.stream.type == "audio" and float((packet.pts or 0) * packet.time_base) - begin_s > 2.2
+            if packet.dts is not None and not is_late:
+                packet.stream = copies[packet.stream_index]
+                output.mux(packet)
+    times = itertools.count()
+    report = await _ladder(_spec(path, tmp_path, preset_text=PRESET + GROUPS), lambda: 10.0 * next(times))
+    groups = {each.given.name: each.given.groups for each in report.package.tracks}
+    assert groups["sound-1"] == ("stereo",)
+    assert groups["sound-2"] == ("opus",)
+    await _check_equal(report, path, tmp_path / "other", preset_text=PRESET + GROUPS)
+
+
+async def test_a_store_gets_what_a_folder_gets(whole: Path, tmp_path: Path) -> None:
+    """Playlists come after what they name, and a store's other files are not touched."""
+    store, times = fsspec.filesystem("memory"), itertools.count()
+    report = await _ladder(_spec(whole, tmp_path, output="memory://live/film"), lambda: 10.0 * next(times))
+    names = {each.removeprefix("/live/film/") for each in store.find("/live/film")}
+    assert names == set(report.files)
+    assert b"#EXT-X-ENDLIST" in store.cat("/live/film/high.m3u8")
+    with pytest.raises(OutputExists):
+        await _ladder(_spec(whole, tmp_path, output="memory://live"))
 
 
 async def test_other_options_or_another_recording_do_not_go_on(whole: Path, tmp_path: Path) -> None:
     """They would give a package of two parts that do not fit."""
-    path = tmp_path / "grows.ts"
-    path.write_bytes(whole.read_bytes())
-    spec = _spec(path, tmp_path, quiet_s=60)
-    begun = asyncio.create_task(_ladder(spec))
-    while not (tmp_path / "live" / "high.m3u8").exists() and not begun.done():
-        await asyncio.sleep(0.05)
-    begun.cancel()
-    await asyncio.wait([begun])
+    path, data = tmp_path / "grows.ts", whole.read_bytes()
+    path.write_bytes(data)
+    spec = _spec(path, tmp_path)
+    await _killed(spec, 1)
     with pytest.raises(JournalRefused):
         await _ladder(spec.model_copy(update={"segment_s": 2 * (spec.segment_s or 1)}))
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputUnreadable, match="shorter"):
+        await _ladder(spec)
     path.rename(tmp_path / "old.ts")
-    path.write_bytes(whole.read_bytes())
-    with pytest.raises(InputUnreadable):
+    path.write_bytes(data)
+    with pytest.raises(InputUnreadable, match="replaced"):
+        await _ladder(spec)
+    (tmp_path / "live" / "own.txt").write_text("mine")
+    (tmp_path / "old.ts").write_bytes(data)
+    (tmp_path / "old.ts").rename(path)
+    with pytest.raises(OutputExists, match="own.txt"):
         await _ladder(spec)
 
 
 async def test_what_needs_the_whole_file_is_refused(whole: Path, tmp_path: Path) -> None:
-    """An option or a folder that cannot grow is refused before any work."""
-    for options in ({"thumbnails_s": 1}, {"layout": "ranges"}, {"overwrite": True}, {"start_s": 1}):
+    """An option or a folder that cannot grow is refused before any work, and nothing is left."""
+    names = {"own.toml"}
+    for options in (
+        {"thumbnails_s": 1},
+        {"layout": "ranges"},
+        {"overwrite": True},
+        {"start_s": 1},
+        {"end_s": 2},
+        {"ship": True},
+        {"subtitles": "copy"},
+        {"fps": 10},
+        {"crop": "auto"},
+        {"source": "s3://bucket/film.ts"},
+    ):
         with pytest.raises(UsageError):
             await _ladder(_spec(whole, tmp_path, **options))
+        assert {each.name for each in tmp_path.iterdir()} == names
     (tmp_path / "live").mkdir()
     (tmp_path / "live" / "own.txt").write_text("mine")
     with pytest.raises(OutputExists):
         await _ladder(_spec(whole, tmp_path))
+    assert {each.name for each in tmp_path.iterdir()} == names | {"live"}
+    assert [each.name for each in (tmp_path / "live").iterdir()] == ["own.txt"]
+
+
+def test_a_plan_of_a_recording_is_refused(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan would hold for the beginning only."""
+    assert main(["ladder", str(whole), str(tmp_path / "live"), "--follow", "--dry-run"]) == 2
+    assert "--dry-run needs a finished file" in capsys.readouterr().err

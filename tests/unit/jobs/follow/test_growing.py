@@ -32,7 +32,7 @@ def test_a_recorder_that_starts_again_is_an_error(now: FileState) -> None:
 
 def test_reads_wait_for_more_and_end_where_the_file_ends(tmp_path: Path) -> None:
     """A reader gets each byte once."""
-    path, end = tmp_path / "grows", GrowingEnd()
+    path, end = tmp_path / "grows", GrowingEnd(3)
     path.write_bytes(b"one")
     file, found = GrowingFile(path, end), list[bytes]()
 
@@ -43,8 +43,9 @@ def test_reads_wait_for_more_and_end_where_the_file_ends(tmp_path: Path) -> None
     reader = threading.Thread(target=read)
     reader.start()
     with path.open("ab") as more:
-        more.write(b"two")
-    end.end_bytes = 6
+        more.write(b"two, and what came after the end")
+    end.seen_bytes = 6
+    end.is_final = True
     reader.join(10)
     file.close()
     assert not reader.is_alive()
@@ -57,9 +58,7 @@ def _box(kind: bytes, content: bytes = b"") -> bytes:
 
 def _look(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    end = GrowingEnd()
-    end.end_bytes = len(data)
-    with closing(GrowingFile(path, end)) as file:
+    with closing(GrowingFile(path, GrowingEnd(len(data), is_final=True))) as file:
         refuse_late_index(file)
 
 
