@@ -133,17 +133,22 @@ class _EncodedSound(_LiveSound):
     def _take(self, track: EncodedTrack) -> None:
         padding = track.initial_padding if self._made is None else self._made.initial_padding
         self._made = replace(track, initial_padding=padding)
-        zero = floor(self._origin_s / track.time_base + _HALF)
+        zero = self._zero(track)
         self._give([_Packet(pts - zero, duration, data) for pts, duration, data in track.packets()])
+
+    def _zero(self, track: EncodedTrack) -> int:
+        return floor(self._origin_s / track.time_base + _HALF)
 
     def write(self, path: Path, packets: Sequence[_Packet], *, is_first: bool) -> None:
         made = self._made
         if made is None:
             return
         zero = 0 if is_first else packets[0].pts
+        is_end = packets[-1].pts == int(made.pts[-1]) - self._zero(made)  # the reading may be far ahead of this part
         part = replace(
             made,
             initial_padding=made.initial_padding if is_first else 0,
+            trailing_padding=made.trailing_padding if is_end else 0,
             pts=np.array([each.pts - zero for each in packets], dtype=np.int64),
             durations=np.array([each.duration for each in packets], dtype=np.int64),
             sizes_bytes=np.array([len(each.data) for each in packets], dtype=np.int64),

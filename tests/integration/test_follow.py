@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC110, ASYNC240 - tests wait for files
+# ruff: noqa: ASYNC240 - tests wait for files
 """A recording in progress, followed on threads of this process."""
 
 import asyncio
@@ -12,7 +12,8 @@ import pytest
 
 from codecfleet import LadderReport, LadderSpec
 from codecfleet.actors.media.location import local_path
-from codecfleet.cli.app import main
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Services
 from codecfleet.errors import InputUnreadable, JournalRefused, OutputExists, UsageError
 from codecfleet.jobs.follow.job import follow_ladder
 from codecfleet.jobs.ladder.job import make_ladder
@@ -93,12 +94,16 @@ async def _ladder(spec: LadderSpec, clock: Callable[[], float] = lambda: 0) -> L
         await pool.aclose()
 
 
-async def _killed(spec: LadderSpec, segments: int) -> list[str]:
-    """Follow a recording until a playlist names some segments; return the playlist's lines."""
+async def _killed(spec: LadderSpec, data: bytes, segments: int) -> list[str]:
+    """Follow a recording that grows until a playlist names some segments; return the playlist's lines."""
     begun = asyncio.create_task(_ladder(spec))
-    playlist = local_path(spec.output) / "high.m3u8"
-    while not begun.done() and not (playlist.exists() and playlist.read_text().count("#EXTINF") >= segments):
-        await asyncio.sleep(0.05)
+    path, playlist = local_path(spec.source), local_path(spec.output) / "high.m3u8"
+    with path.open("ab") as file:
+        while not begun.done() and not (playlist.exists() and playlist.read_text().count("#EXTINF") >= segments):
+            begin = path.stat().st_size
+            file.write(data[begin : min(begin + len(data) // 60, len(data) * 19 // 20)])
+            file.flush()
+            await asyncio.sleep(0.05)
     begun.cancel()
     await asyncio.wait([begun])
     return playlist.read_text().splitlines()
@@ -117,18 +122,16 @@ async def _check_equal(report: LadderReport, source: Path, folder: Path, **optio
 async def test_the_finished_package_is_that_of_the_finished_file(whole: Path, tmp_path: Path) -> None:
     """Killed twice in between, it goes on; playlists only grow."""
     data, path, is_recorded = whole.read_bytes(), tmp_path / "grows.ts", asyncio.Event()
-    path.write_bytes(data[: len(data) // 2])
+    path.touch()
     spec = _spec(path, tmp_path)
-    first = await _killed(spec, 1)
+    first = await _killed(spec, data, 1)
     assert "#EXT-X-PLAYLIST-TYPE:EVENT" in first
     assert "#EXT-X-ENDLIST" not in first
-    with path.open("ab") as file:
-        file.write(data[len(data) // 2 : len(data) * 4 // 5])
-    second = await _killed(spec, sum(line.startswith("#EXTINF") for line in first) + 1)
+    second = await _killed(spec, data, sum(line.startswith("#EXTINF") for line in first) + 1)
     assert second[: len(first)] == first
 
     async def record() -> None:
-        await _record(data[len(data) * 4 // 5 :], path, 5)
+        await _record(data[path.stat().st_size :], path, 5)
         is_recorded.set()
 
     recorder = asyncio.create_task(record())
@@ -149,7 +152,7 @@ async def test_what_is_appended_after_the_end_is_not_read(whole: Path, tmp_path:
     looks = itertools.count()
 
     def clock() -> float:
-        if next(looks) == 1:  # the file has been looked at, and will now be found quiet
+        if next(looks) == 2:  # the file has been looked at, and will now be found quiet
             path.write_bytes(data)
         return 1000.0 if path.stat().st_size == len(data) else 0.0
 
@@ -190,12 +193,12 @@ async def test_a_store_gets_what_a_folder_gets(whole: Path, tmp_path: Path) -> N
 async def test_other_options_or_another_recording_do_not_go_on(whole: Path, tmp_path: Path) -> None:
     """They would give a package of two parts that do not fit."""
     path, data = tmp_path / "grows.ts", whole.read_bytes()
-    path.write_bytes(data)
+    path.touch()
     spec = _spec(path, tmp_path)
-    await _killed(spec, 1)
+    await _killed(spec, data, 1)
     with pytest.raises(JournalRefused):
         await _ladder(spec.model_copy(update={"segment_s": 2 * (spec.segment_s or 1)}))
-    path.write_bytes(data[: len(data) // 2])
+    path.write_bytes(data[: len(data) * 2 // 3])
     with pytest.raises(InputUnreadable, match="shorter"):
         await _ladder(spec)
     path.rename(tmp_path / "old.ts")
@@ -205,7 +208,7 @@ async def test_other_options_or_another_recording_do_not_go_on(whole: Path, tmp_
     (tmp_path / "live" / "own.txt").write_text("mine")
     (tmp_path / "old.ts").write_bytes(data)
     (tmp_path / "old.ts").rename(path)
-    with pytest.raises(OutputExists, match="own.txt"):
+    with pytest.raises(OutputExists, match=r"own\.txt"):
         await _ladder(spec)
 
 
@@ -235,7 +238,7 @@ async def test_what_needs_the_whole_file_is_refused(whole: Path, tmp_path: Path)
     assert [each.name for each in (tmp_path / "live").iterdir()] == ["own.txt"]
 
 
-def test_a_plan_of_a_recording_is_refused(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_of_a_recording_is_refused(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A plan would hold for the beginning only."""
-    assert main(["ladder", str(whole), str(tmp_path / "live"), "--follow", "--dry-run"]) == 2
-    assert "--dry-run needs a finished file" in capsys.readouterr().err
+    assert run(["ladder", str(whole), str(tmp_path / "live"), "--follow", "--dry-run"], Services()) == 2
+    assert "--dry-run needs a finished file" in capfd.readouterr().err
