@@ -50,9 +50,9 @@ audio = "opus"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished recording of five seconds, with sound."""
+    """A finished recording of 12 seconds, with sound: opening it takes five."""
     folder = tmp_path_factory.mktemp("whole")
-    film, path = film_with_sound(folder / "film.mkv", codec="mp2"), folder / "whole.ts"
+    film, path = film_with_sound(folder / "film.mkv", 12, codec="mp2"), folder / "whole.ts"
     with av.open(str(film)) as source, av.open(str(path), "w", format="mpegts") as output:
         copies = {each.index: output.add_stream_from_template(each) for each in source.streams}
         for packet in source.demux():
