@@ -55,6 +55,7 @@ _REFUSED: Final = {
     "end_s": "--end",
 }
 _OF_WHOLE: Final = {"fps": "--fps", "loudness_lufs": "--loudness", "burn_subtitles": "--burn-subtitles"}
+_NO_CROP: Final = ("--crop auto needs a finished file, and --follow has none", "Give the crop as numbers.")
 
 
 async def follow_ladder(
@@ -93,13 +94,15 @@ async def follow_ladder(
 
 def _settled(spec: LadderSpec) -> LadderSpec:
     """Return the request with local paths and a segment length. Raises UsageError: an option needs the whole file."""
-    for name, flag in _REFUSED.items():
-        if getattr(spec, name):
+    for name, flag in (_REFUSED | _OF_WHOLE).items():
+        if getattr(spec, name, None):
             raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
     if "layout" in spec.model_fields_set and spec.layout is not Layout.FILES:
         raise UsageError("a track in one file cannot grow with its playlist", "Use --layout files.")
     if spec.subtitles not in (None, "none") and "subtitles" in spec.model_fields_set:
         raise UsageError("--follow leaves subtitles out", "Leave out --subtitles.")
+    if getattr(spec, "crop", None) == "auto":
+        raise UsageError(*_NO_CROP)
     if not is_local(spec.source):
         raise UsageError(f"--follow reads a file of this machine, not {spec.source}", "Run it where the file grows.")
     segment_s = spec.segment_s or spec.packaged_s
@@ -342,7 +345,7 @@ def _checked(ladder: Ladder) -> Ladder:
             if getattr(plan.spec, name):
                 raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
         if plan.spec.crop == "auto":
-            raise UsageError("--crop auto needs a finished file, and --follow has none", "Give the crop as numbers.")
+            raise UsageError(*_NO_CROP)
     return ladder
 
 
