@@ -248,9 +248,11 @@ class Fleet:
             Cancelled: the fleet was closed meanwhile.
             CodecfleetError: the job failed.
         """
+        from .follow.job import follow_ladder
         from .ladder.job import make_ladder
 
-        return await self._hold(lambda pool: make_ladder(spec, pool, tell=tell), "codecfleet ladder")
+        make = follow_ladder if spec.follow else make_ladder
+        return await self._hold(lambda pool: make(spec, pool, tell=tell), "codecfleet ladder")
 
     async def _hold(self, work: Callable[[Pool], Awaitable[ResultT]], name: str) -> ResultT:
         """Run a job that has no ``Job``, until it ends or the fleet is closed."""

@@ -39,6 +39,36 @@ SourceData: TypeAlias = bytes | bytearray | memoryview | BinaryFile
 _ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
+class EndedSource(str):
+    """The path of a local file of which only the first ``end_bytes`` are read, because it may still grow.
+
+    It never equals another location, so that nothing that was kept of the longer file is used for it.
+    """
+
+    __slots__ = ("end_bytes",)
+
+    end_bytes: int
+
+    @classmethod
+    def of(cls, path: str | Path, end_bytes: int) -> Self:
+        """Return the location of the first ``end_bytes`` of the file at ``path``."""
+        ended = cls(path)
+        ended.end_bytes = end_bytes
+        return ended
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EndedSource) and str(self) == str(other) and self.end_bytes == other.end_bytes
+
+    def __hash__(self) -> int:
+        return hash((str(self), self.end_bytes))
+
+    def __reduce__(self) -> tuple[Callable[[str, int], Self], tuple[str, int]]:
+        return type(self).of, (str(self), self.end_bytes)
+
+
+UNKNOWN_BYTES: Final = 1 << 60  #: The size of a file that still grows, as its demuxer sees it
+
+
 class HeldSource(str):
     """The location of bytes or an open file that the caller holds; ``str`` gives its name for messages.
 

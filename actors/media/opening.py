@@ -22,7 +22,7 @@ from ..closing import undone_by
 from ..limits import InputLimits
 from .av_stream import extradata
 from .headers import FragmentWatch, SplicedFile
-from .location import HeldFile, HeldSource, is_local, local_path
+from .location import UNKNOWN_BYTES, EndedSource, HeldFile, HeldSource, is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
 from .stores import changed_meanwhile
@@ -146,10 +146,12 @@ def _open_local(
     url: str, buffer_bytes: int, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
 ) -> Iterator[av.container.InputContainer]:
     name = url if isinstance(url, HeldSource) else str(local_path(url))
-    with _opened_held(url) if isinstance(url, HeldSource) else _opened(local_path(url)) as file:
+    end_bytes = url.end_bytes if isinstance(url, EndedSource) else None
+    with _opened_held(url) if isinstance(url, HeldSource) else _opened(local_path(url), end_bytes) as file:
         try:
             file.watch = watch
-            container = _open(name, file, buffer_bytes, limits, options)
+            grows = isinstance(url, HeldSource) and url.version[2] == UNKNOWN_BYTES
+            container = _open(name, file, buffer_bytes, limits, {**options, **(_NO_DURATION if grows else {})})
         except (av.error.FFmpegError, ValueError) as error:
             file.watch = None
             file.seek(0)
@@ -161,9 +163,9 @@ def _open_local(
             _close(container)
 
 
-def _opened(path: Path) -> "_LocalFile":
+def _opened(path: Path, end_bytes: int | None = None) -> "_LocalFile":
     try:
-        file = open_regular(path)
+        file = open_regular(path, end_bytes)
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (OSError, ValueError) as error:
@@ -189,10 +191,13 @@ def _check_content(name: str, file: "_LocalFile | HeldFile") -> None:
     file.seek(0)
 
 
-def open_regular(path: Path) -> "_LocalFile":
-    """Open a local file without waiting for a writer; ``InputUnreadable`` if it is not a file. Raises ``OSError``."""
+def open_regular(path: Path, end_bytes: int | None = None) -> "_LocalFile":
+    """Open a local file, or its first ``end_bytes``, without waiting for a writer.
+
+    ``InputUnreadable`` if it is not a file. Raises ``OSError``.
+    """
     _check_kind(path, path.stat().st_mode)
-    file = _LocalFile(path)
+    file = _LocalFile(path, end_bytes)
     with undone_by(file.close):
         # The file may have been replaced since it was checked.
         _check_kind(path, os.fstat(file.fileno()).st_mode)
@@ -200,16 +205,28 @@ def open_regular(path: Path) -> "_LocalFile":
 
 
 class _LocalFile(FileIO):
-    """A local file as FFmpeg reads it, without read-ahead. ``InputUnreadable`` if the disk fails."""
+    """A local file, or its first ``end_bytes``, as FFmpeg reads it, without read-ahead.
 
-    def __init__(self, path: Path) -> None:
+    ``InputUnreadable`` if the disk fails.
+    """
+
+    def __init__(self, path: Path, end_bytes: int | None = None) -> None:
         super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._path = path
+        self._end_bytes = end_bytes
         self.watch: FragmentWatch | None = None
         # FFmpeg reads the extension; "file:" keeps FFmpeg from finding a protocol in a name such as "concat:a|b".
         self.name = f"file:{path}"
 
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_END and self._end_bytes is not None:
+            return super().seek(self._end_bytes + offset)
+        return super().seek(offset, whence)
+
     def read(self, size: int | None = -1, /) -> bytes:
+        if self._end_bytes is not None:
+            left = max(0, self._end_bytes - self.tell())
+            size = left if size is None or size < 0 else min(size, left)
         try:
             data = super().read(size) or b""
         except OSError as error:

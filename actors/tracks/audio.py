@@ -1,6 +1,6 @@
 """Encodes a whole audio track at once, because a seam between separately encoded parts would be audible."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -44,6 +44,7 @@ _RATES = {
 }
 _PLANES_PYAV_COUNTS = 7
 _HALF = Fraction(1, 2)
+_GIVEN_PACKETS = 16  # how many packets are handed over at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,8 +99,11 @@ class EncodeAudio(Work[EncodedTrack]):
     version: Hashable | None = None  # as in ``DecodeRange``
     shipment: Shipment | None = None  # as in ``DecodeRange``
 
-    def run(self, context: WorkContext) -> EncodedTrack:
+    def run(self, context: WorkContext, give: Callable[[EncodedTrack], None] | None = None) -> EncodedTrack:
         """Run in the calling thread.
+
+        ``give`` gets the packets as they are made; the result then has the remaining packets. All of them together are
+        those of a run without ``give``.
 
         Raises:
             InputError: the source cannot be opened, or nothing of the track can be decoded.
@@ -120,6 +124,8 @@ class EncodeAudio(Work[EncodedTrack]):
             for part in line.place(frame):
                 encode = encode or self._encoder(part, loudness)
                 encode.push(part)
+            if give is not None and encode is not None and encode.packets >= _GIVEN_PACKETS:
+                give(encode.take(line))
         if encode is None and first is not None:  # the part ends before the track begins
             encode = self._encoder(first, loudness)
         if encode is None or line.begin is None:
@@ -271,12 +277,25 @@ class _Encode:
         if self._fifo.samples:
             self._encode(self._fifo.read(self._fifo.samples))
         self._encode(None)
-        pts = np.array(self._pts, dtype=np.int64)
-        padding = max(0, -int(pts[0])) if len(pts) else 0
-        durations = np.full(len(pts), self.frame_samples, dtype=np.int64)
-        durations[:-1] = np.diff(pts)
-        trailing = max(0, int(pts[-1]) + self.frame_samples - self._pushed) if len(pts) else 0
-        begin = line.begin_s
+        last = self._pts[-1] if self._pts else 0
+        trailing = max(0, last + self.frame_samples - self._pushed) if self._pts else 0
+        return self._taken(line, len(self._pts), trailing)
+
+    @property
+    def packets(self) -> int:
+        """How many packets were made and not yet taken."""
+        return len(self._pts)
+
+    def take(self, line: SampleLine) -> EncodedTrack:
+        """Take all packets except the last one, whose duration is not known yet; at least two must be there."""
+        return self._taken(line, len(self._pts) - 1, 0)
+
+    def _taken(self, line: SampleLine, count: int, trailing: int) -> EncodedTrack:
+        pts = np.array(self._pts[:count], dtype=np.int64)
+        durations = np.full(count, self.frame_samples, dtype=np.int64)
+        steps = np.diff(self._pts[: count + 1])
+        durations[: len(steps)] = steps
+        payloads, self._payloads, self._pts = self._payloads[:count], self._payloads[count:], self._pts[count:]
         return EncodedTrack(
             codec=self.codec,
             extradata=self._encoder.extradata or b"",
@@ -286,11 +305,11 @@ class _Encode:
             frame_samples=self.frame_samples,
             bit_rate_bps=self.bit_rate_bps,
             time_base=Fraction(1, self.rate),
-            pts=pts + floor(begin * self.rate + _HALF),
+            pts=pts + floor(line.begin_s * self.rate + _HALF),
             durations=durations,
-            sizes_bytes=np.array([len(payload) for payload in self._payloads], dtype=np.int64),
-            payload=np.frombuffer(b"".join(self._payloads), dtype=np.uint8),
-            initial_padding=padding,
+            sizes_bytes=np.array([len(payload) for payload in payloads], dtype=np.int64),
+            payload=np.frombuffer(b"".join(payloads), dtype=np.uint8),
+            initial_padding=max(0, -int(pts[0])) if len(pts) else 0,
             trailing_padding=trailing,
             damaged_packets=line.damaged_packets,
             clock_resets=line.clock_resets,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av.error
 
+from ...actors.decode.decoding import PictureHash
 from ...actors.limits import NO_LIMITS
 from ...actors.media.opening import open_source
 from ...actors.segment.encoding import EncodedSegment
@@ -86,7 +87,13 @@ def prove(
         output_frames=count,
         times_equal=times_equal,
         output_sha256=file_sha256(path),
+        seam_before=_digest(segments[0].facts.tally.seam_before),
+        seam_after=_digest(segments[-1].facts.tally.seam_after),
     )
+
+
+def _digest(pictures: Sequence[PictureHash]) -> str:
+    return pictures[0].digest.hex() if pictures else ""
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:

@@ -37,6 +37,11 @@ class LeakyBucket:
     size_bits: int
     rate_bps: int
 
+    @property
+    def begins_bits(self) -> Fraction:
+        """How full it is at the beginning of a track."""
+        return self.size_bits * INITIAL_FULLNESS
+
     def pass_through(
         self, fullness_bits: Fraction, sizes_bytes: Sequence[int], durations_s: Sequence[Fraction]
     ) -> Passage:
@@ -63,7 +68,8 @@ class RateGuard:
         self._bucket = None
         if rate.maxrate_bps is not None and rate.bufsize_bits is not None:
             self._bucket = LeakyBucket(rate.bufsize_bits, rate.maxrate_bps)
-        self._fullness_bits = Fraction(0) if self._bucket is None else self._bucket.size_bits * INITIAL_FULLNESS
+        begins = Fraction(0) if self._bucket is None else self._bucket.begins_bits
+        self._fullness_bits = begins if plan.fullness_bits is None else plan.fullness_bits
         self._tries = 0
         self.underflows = 0
 

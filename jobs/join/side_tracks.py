@@ -119,7 +119,7 @@ class SideTracks:
         """Yield (decoding time in the output, packet), in order if the source's tracks are at most 10 s apart."""
         streams = [self._encoded_packets(key) for key in self._encoded_streams]
         pictures = iter([(Fraction(0), picture) for picture in self._pictures])
-        return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
+        return heapq.merge(pictures, _in_order(self.copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
         """Return the source, opened on first use, since a film without further tracks needs no second pass."""
@@ -298,7 +298,8 @@ class SideTracks:
             return None
         return CountedSound(codec, audio.channels, audio.sample_rate, plan.track.time_base)
 
-    def _copied_packets(self) -> "Iterator[Packet[Stream]]":
+    def copied_packets(self) -> "Iterator[Packet[Stream]]":
+        """Yield the copied packets as the source stores them, which waits for no other track."""
         if not self._pipes:
             return
         for packet in self._packets_of(self._input(), set(self._pipes)):

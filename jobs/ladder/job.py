@@ -59,7 +59,7 @@ async def make_ladder(
     try:
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
         ladder = await in_thread(plan_ladder, spec, work, sent)
-        run = _LadderRun(ladder, pool, start, tell)
+        run = LadderRun(ladder, pool, start, tell)
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
@@ -88,7 +88,7 @@ def _keep(spool: Spool) -> None:
 
 
 @dataclass(slots=True)
-class _LadderRun:
+class LadderRun:
     """The run of a planned ladder's renditions."""
 
     ladder: Ladder

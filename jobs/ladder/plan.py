@@ -8,9 +8,9 @@ from typing import Final
 
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
 from ..plan.plan import Plan, plan_of
-from ..plan.reads import Reads, read_for
+from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
-from ..source.source import SourceStamp
+from ..source.source import SourceReading, SourceStamp
 from ..stills.spec import StillsSpec
 from .report import LeftOut
 from .rungs import (
@@ -43,10 +43,13 @@ class Ladder:
     sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
 
 
-def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) -> Ladder:
+def plan_ladder(
+    spec: LadderSpec, folder: Path, preset_text: str | None = None, growing: SourceReading | None = None
+) -> Ladder:
     """Read the source once, and decide which renditions to make, in ``folder``.
 
-    ``preset_text`` is the content of the preset's file, if the file is on another machine.
+    ``preset_text`` is the content of the preset's file, if the file is on another machine. ``growing`` is the reading
+    of a source that grows, which then has no version.
 
     Raises:
         InputError: the source cannot be read.
@@ -57,11 +60,16 @@ def plan_ladder(spec: LadderSpec, folder: Path, preset_text: str | None = None) 
     asked = [rendition_spec(spec, rung, folder, carries=True, sound=sound) for rung in rungs]
     by_name = {rung.name: each for rung, each in zip(rungs, asked, strict=True)}
     check_grid(spec, by_name)
-    stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
-    reads = read_for(asked[0])
+    if growing is None:
+        stamp = SourceStamp.of(spec.source)  # before the source is read, so that a change from then on is noticed
+        reads = read_for(asked[0])
+    else:
+        stamp, reads = SourceStamp(spec.source, None), reads_beside(asked[0], growing, grows=True)
     whole = plan_of(asked[0].model_copy(update={"scale": None}), reads, one_pass=True).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
-    chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
+    padding: tuple[LeftOut, ...] = ()
+    if growing is None:  # otherwise the whole source's bitrate is unknown
+        chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
     (first, first_scale), *others = chosen
     carrying = [
         _planned(rendition_spec(spec, first, folder, carries=True, sound=each), first_scale, first, reads)

@@ -46,7 +46,7 @@ class LadderFolder:
             check_folder(self.output, self._listed, overwrite=self._may_replace)
             return
         check_output(source, _url(self.output, MASTER), overwrite=True)
-        found = _files_in(self.output)
+        found = files_in(self.output)
         if found and not self._may_replace:
             message = f"{self.output} holds {min(found)} already"
             raise OutputExists(message, "Use --overwrite to replace an earlier ladder, or choose another name.")
@@ -105,7 +105,8 @@ def _listed_by(index: bytes) -> frozenset[str]:
     return frozenset()
 
 
-def _files_in(output: str) -> frozenset[str]:
+def files_in(output: str) -> frozenset[str]:
+    """Return the names of the files in a folder of a store. Raises StorageFailed."""
     store, root = open_store(output)
     try:
         found = store.find(root)

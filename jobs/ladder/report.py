@@ -36,6 +36,7 @@ class LadderReport:
     decoded: int  #: How often a part of the source was decoded for them
     apart: str = ""  #: Why each rendition decoded the source by itself; "" if they shared their decoding
     wall_s: float
+    behind_s: float | None = None  #: With ``follow``, the longest time from a part's end in the file to its playlists
 
     @property
     def warnings(self) -> tuple[tuple[str, Warning_], ...]:
@@ -58,12 +59,13 @@ class LadderReport:
             f"decoded   {counted(self.decoded, 'time')} for {counted(self.encoded, 'encoded segment')}",
             *([f"apart     each rendition decodes by itself: {self.apart}"] if self.apart else []),
             f"time      {self.wall_s:.1f} s",
+            *([] if self.behind_s is None else [f"behind    {self.behind_s:.1f} s at most"]),
             *(f"warning: {name}: {warning.message}" for name, warning in self.warnings),
         ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values (docs/ladder.md)."""
-        names = ("output_bytes", "encoded", "decoded", "apart", "wall_s")
+        names = ("output_bytes", "encoded", "decoded", "apart", "wall_s", "behind_s")
         return {
             "schema": SCHEMA,
             "source": redacted(self.source),

@@ -50,6 +50,19 @@ class _Which(Part):
         Field(ge=Fraction(1, 1000), description="Also write sprite sheets with a thumbnail every S seconds."),
         Option("--thumbnails", PACKAGE, default="none", metavar="S"),
     ] = None
+    follow: Annotated[
+        bool,
+        Field(
+            description="The input still grows: publish segments as soon as they are complete, until it is quiet: "
+            "docs/ladder.md."
+        ),
+        Option("--follow", PACKAGE, default="the input is finished"),
+    ] = False
+    quiet_s: Annotated[
+        Fraction,
+        Field(gt=0, description="With --follow, the input is finished when it has not grown for this long."),
+        Option("--quiet-seconds", PACKAGE, metavar="S"),
+    ] = Fraction(30)
     layout: Annotated[
         Layout,
         Field(description="Write one file per track (ranges), or one file per segment (files)."),

@@ -62,13 +62,19 @@ def given_tracks(files: Mapping[str, Path], groups: Sequence[tuple[str, ...]] = 
 
     Raises InputError: a file cannot be read.
     """
-    found = {name: describe_tracks(str(path)) for name, path in files.items()}
-    pictures = [
-        GivenTrack(name=name, path=files[name], stream=each.of_kind(TrackKind.VIDEO)[0].index, kind=PlayedKind.VIDEO)
-        for name, each in found.items()
-    ]
-    first = next(iter(files))
-    return (*pictures, *_sides(files[first], found[first], groups))
+    pictures = [given_video(name, path) for name, path in files.items()]
+    return (*pictures, *given_sides(next(iter(files.values())), groups))
+
+
+def given_video(name: str, path: Path) -> GivenTrack:
+    """Return the video track of a file. Raises InputError: the file cannot be read."""
+    index = describe_tracks(str(path)).of_kind(TrackKind.VIDEO)[0].index
+    return GivenTrack(name=name, path=path, stream=index, kind=PlayedKind.VIDEO)
+
+
+def given_sides(path: Path, groups: Sequence[tuple[str, ...]] = ()) -> tuple[GivenTrack, ...]:
+    """Return the sound and subtitles of a file. Raises InputError: the file cannot be read."""
+    return tuple(_sides(path, describe_tracks(str(path)), groups))
 
 
 def _sides(path: Path, file: SourceDescription, groups: Sequence[tuple[str, ...]]) -> Iterator[GivenTrack]:

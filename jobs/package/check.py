@@ -23,9 +23,9 @@ from .boxes.codec_strings import codec_string
 from .boxes.reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .files import JoinedFiles
 from .names import track_files
-from .proven import packets_of
+from .proven import last_part, packets_of
 from .text import check_text
-from .values import Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
+from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -196,7 +196,7 @@ def _check_packets(
     stated = _stated_times(track, header, fragments)
     delay = header.edit - _lead(track, header)
     shown, decoded, end = array("q"), array("q"), 0
-    with packets_of(track.given) as (given, proven), _demuxed(source) as (stream, packaged):
+    with packets_of(track.given) as (_, proven), _demuxed(source) as (stream, packaged):
         for number, (one, other, each) in enumerate(zip_longest(proven, packaged, stated)):
             with _segment(min(bisect_right(ends, number), len(ends) - 1)):
                 if one is None or other is None or each is None:
@@ -210,14 +210,22 @@ def _check_packets(
                 shown.append(pts)
                 decoded.append(decode)
                 end = (one.pts or 0) + (one.duration or 0)
-        if track.given.kind is PlayedKind.VIDEO:
-            is_stated = given.start_time is not None and given.duration is not None
-            end = (given.start_time or 0) + (given.duration or 0) if is_stated else 0
+    if track.given.kind is PlayedKind.VIDEO:
+        end = _stated_end(track.given)
     last = track.segments[-1]
     _require(sorted(shown) == list(decoded), "decoding times are not the presentation times in ascending order")
     if end:
         ticks = last.start_ticks + last.duration_ticks
         _require(ticks == end, f"the track ends at tick {ticks}, but the proven file at {end}")
+
+
+def _stated_end(given: GivenTrack) -> int:
+    """Return where the proven file, or the last of its parts, says that the video ends, in ticks; 0 if it does not."""
+    part, offset = last_part(given)
+    with packets_of(part) as (stream, _):
+        if stream.start_time is None or stream.duration is None:
+            return 0
+        return offset + stream.start_time + stream.duration
 
 
 def _lead(track: PackagedTrack, header: StatedHeader) -> int:

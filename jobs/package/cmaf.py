@@ -53,9 +53,9 @@ def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[
     """Return each track's segments. Sound is cut where video is cut, or without video every ``segment_s``."""
     videos = [each for each in proven if each.given.kind is PlayedKind.VIDEO]
     cuts = {each.given.name: cut_on_grid(each.samples, segment_s) for each in videos}
-    starts = [_starts_s(each.samples, cuts[each.given.name]) for each in videos]
+    starts = [starts_s(each.samples, cuts[each.given.name]) for each in videos]
     for each, found in zip(videos, starts, strict=True):
-        _check_aligned(videos[0], each, starts[0], found)
+        check_aligned(videos[0], each, starts[0], found)
     for each in proven:
         if each.given.kind is PlayedKind.AUDIO:
             boundaries_s = starts[0][1:-1] if videos else _multiples_s(each.samples, segment_s)
@@ -69,12 +69,13 @@ def _multiples_s(samples: Samples, segment_s: Fraction) -> list[Fraction]:
     return [begin_s + number * segment_s for number in range(1, ceil((end_s - begin_s) / segment_s))]
 
 
-def _starts_s(samples: Samples, cuts: Sequence[SampleCut]) -> list[Fraction]:
+def starts_s(samples: Samples, cuts: Sequence[SampleCut]) -> list[Fraction]:
     """Return the time at which each segment begins, and the time at which the last one ends."""
     return [*(samples.time_s(cut.fragments[0]) for cut in cuts), samples.end * samples.time_base]
 
 
-def _check_aligned(one: ProvenTrack, other: ProvenTrack, ones: Sequence[Fraction], others: Sequence[Fraction]) -> None:
+def check_aligned(one: ProvenTrack, other: ProvenTrack, ones: Sequence[Fraction], others: Sequence[Fraction]) -> None:
+    """Check that two tracks have segments at the same times. Raises ProofFailed."""
     pair = f"{one.given.name} and {other.given.name}"
     for number, (a, b) in enumerate(zip(ones, others, strict=False), start=1):
         if a != b:
@@ -98,7 +99,7 @@ def _span_s(proven: Sequence[ProvenTrack]) -> tuple[Fraction, Fraction]:
 
 def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fraction]) -> PackagedTrack:
     data = webvtt_of(given).encode()
-    with _written(folder / track_file(given)) as file:
+    with written(folder / track_file(given)) as file:
         file.write(data)
     begin, end = (round(each / MILLISECOND) for each in span_s)
     segment = PackagedSegment(begin, max(1, end - begin), 0, len(data))
@@ -107,23 +108,31 @@ def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fractio
 
 def _write_track(proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout) -> PackagedTrack:
     given, samples = proven.given, proven.samples
-    entry, is_video = proven.header.sample_entry, given.kind is PlayedKind.VIDEO
-    codec = codec_string(entry)
+    codec_string(proven.header.sample_entry)  # before anything is written
     header = cmaf_header(proven.header, end=samples.end, edit=samples.hidden + samples.delay)
     with packets_of(given) as (_, packets):
-        writer = _TrackWriter(proven, packets)
+        writer = TrackWriter(proven, packets)
         if layout is Layout.RANGES:
             index_bytes, segments = _write_ranges(writer, cuts, folder / track_file(given), header)
         else:
             index_bytes, segments = 0, _write_files(writer, cuts, folder, header)
+    return packaged(proven, segments, header_bytes=len(header), index_bytes=index_bytes)
+
+
+def packaged(
+    proven: ProvenTrack, segments: Sequence[PackagedSegment], *, header_bytes: int, index_bytes: int = 0
+) -> PackagedTrack:
+    """Return a track of a package whose segments were written. Raises Unsupported: its codec has no codec string."""
+    given, samples, entry = proven.given, proven.samples, proven.header.sample_entry
+    is_video = given.kind is PlayedKind.VIDEO
     width, height = proven.header.shown_size
     return PackagedTrack(
         given=given,
-        codec=codec,
+        codec=codec_string(entry),
         supplemental_codec=supplemental_codec(entry) if is_video else "",
         time_base=samples.time_base,
         segments=tuple(segments),
-        header_bytes=len(header),
+        header_bytes=header_bytes,
         index_bytes=index_bytes,
         width=width if is_video else 0,
         height=height if is_video else 0,
@@ -142,10 +151,10 @@ def _frame_rate(samples: Samples) -> Fraction:
 
 
 def _write_ranges(
-    writer: "_TrackWriter", cuts: Sequence[SampleCut], path: Path, header: bytes
+    writer: "TrackWriter", cuts: Sequence[SampleCut], path: Path, header: bytes
 ) -> tuple[int, list[PackagedSegment]]:
     """Write the only file of a track. It first gets an empty segment index, which is filled in at the end."""
-    with _written(path) as file:
+    with written(path) as file:
         index_bytes = index_size(len(cuts))
         file.write(header + bytes(index_bytes))
         segments = [writer.segment(file, cut, file.tell()) for cut in cuts]
@@ -157,20 +166,20 @@ def _write_ranges(
 
 
 def _write_files(
-    writer: "_TrackWriter", cuts: Sequence[SampleCut], folder: Path, header: bytes
+    writer: "TrackWriter", cuts: Sequence[SampleCut], folder: Path, header: bytes
 ) -> list[PackagedSegment]:
     given, place, segments = writer.proven.given, len(header), list[PackagedSegment]()
-    with _written(folder / header_file(given)) as file:
+    with written(folder / header_file(given)) as file:
         file.write(header)
     for number, cut in enumerate(cuts, start=1):
-        with _written(folder / segment_file(given, number)) as file:
+        with written(folder / segment_file(given, number)) as file:
             segments.append(writer.segment(file, cut, place, begins_with=SEGMENT_TYPE))
         place += segments[-1].size_bytes
     return segments
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[IO[bytes]]:
+def written(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for writing, and make its folder if needed. Raises StorageFailed."""
     try:
         path.parent.mkdir(exist_ok=True)
@@ -180,7 +189,7 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
         raise storage_error(error, path) from error
 
 
-class _TrackWriter:
+class TrackWriter:
     """Writes the segments of a track in order, with one packet in memory."""
 
     def __init__(self, proven: ProvenTrack, packets: "Iterator[Packet[Stream]]") -> None:

@@ -2,8 +2,10 @@
 
 from array import array
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import av.error
@@ -17,7 +19,7 @@ from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
 from .boxes.header import ProvenHeader, proven_header
 from .samples import Samples
-from .values import GivenTrack, PlayedKind
+from .values import GivenTrack, LaterPart, PlayedKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,18 +45,39 @@ class ProvenTrack:
 
 @contextmanager
 def packets_of(given: GivenTrack) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
-    """Open a proven file, and yield a track's stream and its packets in decoding order.
+    """Open a proven file, and yield a track's stream and its packets in decoding order, with those of later parts.
 
-    Raises ProofFailed: the file cannot be read, or has no such track.
+    Raises ProofFailed: a file cannot be read, or has no such track.
     """
+    with _part(given, given.path) as (stream, packets):
+        yield stream, chain(packets, *(_moved(given, each) for each in given.later))
+
+
+def _moved(given: GivenTrack, part: LaterPart) -> "Iterator[Packet[Stream]]":
+    with _part(given, part.path) as (_, packets):
+        for packet in packets:
+            if packet.pts is not None:
+                packet.pts += part.offset_ticks
+            yield packet
+
+
+@contextmanager
+def _part(given: GivenTrack, path: Path) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
     try:
-        with open_source(str(given.path), limits=NO_LIMITS) as opened:
+        with open_source(str(path), limits=NO_LIMITS) as opened:
             if given.stream >= len(opened.streams):
-                raise ProofFailed(f"{given.path} has no track {given.stream} for {given.name}", _ADVICE)
+                raise ProofFailed(f"{path} has no track {given.stream} for {given.name}", _ADVICE)
             stream = opened.streams[given.stream]
             yield stream, (packet for packet in opened.demux(stream) if packet.size)
     except (InputError, av.error.FFmpegError) as error:
-        raise ProofFailed(f"{given.path} cannot be read back for {given.name}: {error}", _ADVICE) from error
+        raise ProofFailed(f"{path} cannot be read back for {given.name}: {error}", _ADVICE) from error
+
+
+def last_part(given: GivenTrack) -> tuple[GivenTrack, int]:
+    """Return the track as only its last file has it, and the time at which that file begins, in ticks."""
+    if not given.later:
+        return given, 0
+    return replace(given, path=given.later[-1].path, later=()), given.later[-1].offset_ticks
 
 
 def read_proven(given: GivenTrack) -> ProvenTrack:

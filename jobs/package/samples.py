@@ -29,13 +29,17 @@ Ticks: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """A track's samples in decoding order, in columns. ``end`` is when the last one ends, in ticks."""
+    """A track's samples in decoding order, in columns. ``end`` is when the last one ends, in ticks.
+
+    ``delay_least`` is the least delay of pictures: a header that is written first must suit all later samples.
+    """
 
     time_base: Fraction
     pts: Ticks
     sizes_bytes: NDArray[np.int64]
     is_key: NDArray[np.bool_]
     end: int
+    delay_least: int = 0
 
     @cached_property
     def decode(self) -> Ticks:
@@ -55,7 +59,7 @@ class Samples:
     @cached_property
     def delay(self) -> int:
         """How many ticks pictures must be delayed so that none is shown before it is decoded."""
-        return int((self.decode - self.pts).max())
+        return max(self.delay_least, int((self.decode - self.pts).max()))
 
     @property
     def is_start(self) -> NDArray[np.bool_]:

@@ -18,11 +18,27 @@ class PlayedKind(StrEnum):
     TEXT = "text"
 
 
+class PackageStage(StrEnum):
+    """How much of the film a package has."""
+
+    WHOLE = "whole"  #: All of it, from the beginning
+    GROWING = "growing"  #: What there is so far; segments will be added at its end
+    GROWN = "grown"  #: All of it, after it grew
+
+
 class Layout(StrEnum):
     """How a track's bytes are laid out."""
 
     RANGES = "ranges"  #: One file for each track; playlists name byte ranges of it
     FILES = "files"  #: One file for each segment, and one for the header
+
+
+@dataclass(frozen=True, slots=True)
+class LaterPart:
+    """A proven file that continues a track: the same stream, with times that count from ``offset_ticks``."""
+
+    path: Path
+    offset_ticks: int  #: The time of its tick 0, in ticks of the track
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +54,7 @@ class GivenTrack:
     is_default: bool = False
     is_forced: bool = False  #: Subtitles to show even if the viewer wants none
     groups: tuple[str, ...] = ()  #: The groups of sound that it is in; () if its codec and channels decide
+    later: tuple[LaterPart, ...] = ()  #: The files that continue ``path``, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,8 @@ class Package:
     tracks: tuple[PackagedTrack, ...]
     layout: Layout
     segment_s: Fraction  #: A segment begins with the first keyframe at or after each multiple of this time
+    stage: PackageStage = PackageStage.WHOLE
+    promised_s: int | None = None  #: The target duration that was stated before all segments were known
 
     def of(self, kind: PlayedKind) -> tuple[PackagedTrack, ...]:
         """Return the tracks of one kind, in their order."""
@@ -131,6 +150,8 @@ class Package:
 
     def target_s(self, track: PackagedTrack) -> int:
         """Return the target duration of a track's HLS playlist in seconds, the same for all video and sound."""
+        if self.promised_s is not None:
+            return self.promised_s
         alike = (
             (track,)
             if track.given.kind is PlayedKind.TEXT

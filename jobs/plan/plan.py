@@ -75,6 +75,8 @@ class Plan:
     expected: EncoderKind | None = None  #: The NVENC that placement chose, before the device has confirmed it
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
     kept_messages: frozenset[str] = frozenset()  #: The kinds of messages that each picture keeps
+    #: How full a decoder's buffer is when the track goes on here; None at its beginning
+    fullness_bits: Fraction | None = None
 
     @property
     def encoder_kind(self) -> str:
@@ -294,7 +296,7 @@ def plan_of(spec: TranscodeSpec, reads: Reads, *, one_pass: bool = False) -> Pla
     settled = settle_filters(reads, part, spec, asked.codec)
     header = _header(part, settled, spec, asked.container)
     carry = _carried(part, spec, asked.container)
-    encoder = _encoder(asked, part, settled, header)
+    encoder = _encoder(asked, part, settled, header, segments=None if reads.grows else len(part.ranges.segments))
     of_picture = picture_losses(header.extras, encoder, asked.container)
     of_messages = message_losses(header.extras, asked.codec, settled.filters, part.format)
     losses = (*carry.losses, *settled.losses, *header.losses, *of_picture, *of_messages.values())
@@ -348,7 +350,9 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
     return replace(part, chapters=chapters_of_part(part.chapters, start_s, end_s))
 
 
-def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
+def _encoder(
+    asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header, *, segments: int | None
+) -> EncoderSettings:
     # Dolby Vision's metadata depends on the position and colours of the picture, so filters must not change either.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
         header.extras, asked.codec, header.picture, asked.container
@@ -357,7 +361,7 @@ def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header:
         asked.software,
         dolby_vision=dolby_vision,
         captions=part.rate is None,
-        segments=len(part.ranges.segments),
+        segments=segments,
     )
     return settle(software, header.picture, part.clock.tick_s)
 

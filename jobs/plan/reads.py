@@ -29,6 +29,7 @@ class Reads:
     overlay: ReadResult[OverlayFile] | None  #: The file of ``--overlay``, if any
     #: The track to burn in, and its font; None if no track is burnt in
     subtitles: ReadResult[ReadBitmaps | ReadText | None]
+    grows: bool = False  #: Whether the source may still grow, so that its length is unknown
 
 
 def read_for(spec: TranscodeSpec) -> Reads:
@@ -39,12 +40,17 @@ def read_for(spec: TranscodeSpec) -> Reads:
     """
     refuse_folder(spec.source)
     asked_of(spec)
-    source = read_source(spec.source, spec.video_track)
+    return reads_beside(spec, read_source(spec.source, spec.video_track))
+
+
+def reads_beside(spec: TranscodeSpec, source: SourceReading, *, grows: bool = False) -> Reads:
+    """Read the files that a job's options name, beside its source, which was read."""
     return Reads(
         source=source,
         picture=ReadResult.of(partial(_picture, source, spec)),
         overlay=None if spec.overlay is None else ReadResult.of(partial(OverlayFile.read, spec.overlay)),
         subtitles=ReadResult.of(partial(_subtitles, source, spec)),
+        grows=grows,
     )
 
 

@@ -206,6 +206,9 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
     output_frames: int  # video packets with distinct presentation times, counted by reading the joined file back
     times_equal: bool
     output_sha256: str
+    # hashes of the first source picture of the output, and of the first one after its end; "" if there is none
+    seam_before: str = ""
+    seam_after: str = ""
 
 
 class Resumed(BaseModel, frozen=True, extra="forbid"):

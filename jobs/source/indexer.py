@@ -165,7 +165,8 @@ class TrackIndexer:
             )
         stream = self._stream
         time_base = Fraction(stream.time_base or 1)
-        columns = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, _COLUMNS)
+        # A copy, because the rows of a growing file go on.
+        columns = np.array(self._rows, dtype=np.int64).reshape(-1, _COLUMNS)
         pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
         _refuse_far(source, _farthest(pts), _farthest(dts))
         rate = self._rate
@@ -189,11 +190,11 @@ class TrackIndexer:
             pos_bytes=columns[:, 2],
             sizes_bytes=columns[:, 3],
             flags=flags,
-            kinds=self._kinds,
+            kinds=dict(self._kinds),
             shifts=shifts,
             has_whole_pictures=self._pictures.are_proven,
             tick_divisor=divisor,
-            sizes=self._sizes,
+            sizes=dict(self._sizes),
             max_pixels=self._limits.max_pixels,
             clusters=_clusters(stream),
             fragments=self._fragments,

@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,7 +17,7 @@ from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.headers import HeaderWatch, TrackEnd, has_several_descriptions, track_end
 from ...actors.media.kept_sources import KEPT
-from ...actors.media.location import is_local, local_path
+from ...actors.media.location import HeldSource, is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source, side_data
 from ...actors.media.stores import changed_meanwhile, local_version, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
@@ -154,6 +154,27 @@ def read_source(source: str, track: int = 0) -> SourceReading:
         return _Pass(source, container, stream, watch, limits).read()
 
 
+def read_growing(
+    source: str, held: HeldSource, track: int, wants: Callable[[], bool], give: Callable[[SourceReading], None]
+) -> SourceReading:
+    """Read a source through ``held``, whose reads wait until there is more; return the reading of the ended file.
+
+    At each keyframe for which ``wants`` returns True, ``give`` gets the reading of everything before it. The errors are
+    those of ``read_source``.
+    """
+    limits = InputLimits.of(os.environ)
+    watch = HeaderWatch()
+    with open_source(held, limits=limits, watch=watch) as container:
+        stream = video_stream(container, source, track)
+        reading = _Pass(source, container, stream, watch, limits)
+
+        def look() -> None:
+            if reading.is_described and wants():
+                give(reading.so_far())
+
+        return reading.read(look)
+
+
 class _Pass:
     def __init__(
         self, source: str, container: "InputContainer", stream: "VideoStream", watch: HeaderWatch, limits: InputLimits
@@ -173,10 +194,26 @@ class _Pass:
         self._starts = TrackStarts(container, stream)
         self._lives = SoundLives(container, has_several=has_several_descriptions(watch.read))
         self._tracks: SourceDescription | None = None
+        self._look: Callable[[], None] | None = None
 
-    def read(self) -> SourceReading:
+    def read(self, look: Callable[[], None] | None = None) -> SourceReading:
+        """Read to the end. ``look`` is called before each keyframe of a file that grows."""
+        self._look = look
         self._see_all()
-        is_cut = is_cut_short(self._source, self._container, self._watch, self._ends)
+        # The end of a file that grew is where its recorder stopped.
+        is_cut = look is None and is_cut_short(self._source, self._container, self._watch, self._ends)
+        return self._reading(is_cut)
+
+    @property
+    def is_described(self) -> bool:
+        """Whether a picture has been decoded, and all tracks have been described."""
+        return self._tracks is not None and self._runs.described is not None
+
+    def so_far(self) -> SourceReading:
+        """Return the reading of the packets that were read so far."""
+        return replace(self._reading(is_cut=True), is_cut_short=False)
+
+    def _reading(self, is_cut: bool) -> SourceReading:  # noqa: FBT001 - passed on
         index = self._indexer.index(lambda: None if is_cut else self._track_end())
         index.check(self._limits)
         is_cut = is_cut or self._lacks_end(index)
@@ -232,6 +269,8 @@ class _Pass:
         self._starts.give_up()
 
     def _see_picture(self, packet: "Packet[Any]") -> None:
+        if self._look is not None and packet.is_keyframe:
+            self._look()
         beside = side_data(packet)
         self._indexer.see(packet, beside)
         self._riders.see(packet, beside)

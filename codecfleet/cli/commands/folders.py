@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from ...errors import UsageError
 from ...jobs.ladder.rungs import files_of
 from ...jobs.ladder.spec import LadderSpec
 from ...jobs.request.config import load_config
@@ -37,6 +38,8 @@ def _ladder(
     address: str | None = _ADDRESS,
     as_json: bool = JSON,
 ) -> Question:
+    if dry_run and spec.follow:
+        raise UsageError("--dry-run needs a finished file, and --follow has none", "Leave out one of them.")
     return Question(
         ask=lambda services, tell: (
             services.plan_ladder(spec, address) if dry_run else services.ladder(spec, address, tell)

@@ -5,9 +5,10 @@ the language, and the picture's rotation. The new file gets a track ID, duration
 tables of its own.
 """
 
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ....actors.media.headers import track_number
@@ -19,6 +20,8 @@ BRANDS: Final = (b"iso6", b"cmfc")
 """``iso6``: fragments state times and relative positions (14496-12, annex E); ``cmfc``: CMAF (23000-19, annex A)."""
 _UNITY: Final = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 _LONG_FIELDS: Final = 1
+#: The rates in btrt (14496-12, 8.5.2), and in the DecoderConfigDescriptor of esds (14496-1, 7.2.6.6)
+_RATES: Final = re.compile(rb"(?<=btrt).{12}|(?<=esds.{12}\x04\x80\x80\x80..\x15).{11}", re.DOTALL)
 _KEPT_OF_MEDIA: Final = (b"hdlr", b"elng")
 _KEPT_OF_INFORMATION: Final = (b"vmhd", b"smhd", b"dinf")
 _ADVICE: Final = "Please report this error together with the file."
@@ -79,11 +82,17 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
     )
 
 
-def cmaf_header(proven: ProvenHeader, *, end: int, edit: int) -> bytes:
+def without_rates(proven: ProvenHeader) -> ProvenHeader:
+    """Return a header whose sample entry states no bitrates: those of a part are not the track's."""
+    return replace(proven, descriptions=_RATES.sub(lambda found: bytes(len(found[0])), proven.descriptions))
+
+
+def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int) -> bytes:
     """Return ``ftyp`` and ``moov``.
 
-    ``end`` is the time at which the track ends, in its ticks. Unless ``edit`` is 0, an edit list presents tick ``edit``
-    of the media at time 0. The edit has the duration 0, so it also applies to fragments (14496-12, 8.6.6.1).
+    ``end`` is the time at which the track ends, in its ticks; None if that is unknown. Unless ``edit`` is 0, an edit
+    list presents tick ``edit`` of the media at time 0. The edit has the duration 0, so it also applies to fragments
+    (14496-12, 8.6.6.1).
     """
     edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, edit, 1, 0))) if edit else b""
     empty = [full_box(kind, 0, 0, bytes(4)) for kind in (b"stts", b"stsc")]
@@ -97,7 +106,7 @@ def cmaf_header(proven: ProvenHeader, *, end: int, edit: int) -> bytes:
         box(b"trak", proven.track_header, edits, media),
         box(
             b"mvex",
-            full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
+            *([] if end is None else [full_box(b"mehd", 1, 0, struct.pack(">Q", end))]),
             full_box(b"trex", 0, 0, struct.pack(">5I", TRACK_ID, 1, 0, 0, 0)),
         ),
     )

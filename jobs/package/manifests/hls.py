@@ -13,7 +13,7 @@ from ..names import (
     segment_file,
     track_file,
 )
-from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PlayedKind
+from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PackageStage, PlayedKind
 from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 
 #: EXT-X-MAP in a playlist of whole segments needs version 6, which players have known since 2013.
@@ -43,17 +43,22 @@ def media_playlist(package: Package, track: PackagedTrack) -> str:
     The playlists of all video and sound state the same target duration, so that players may switch between them.
     """
     lines = [*_begin(package, track), "#EXT-X-INDEPENDENT-SEGMENTS"]
-    return _text([*lines, *_segments(package.layout, track), "#EXT-X-ENDLIST"])
+    return _text([*lines, *_segments(package.layout, track), *_end(package)])
 
 
 def keyframe_playlist(package: Package, track: PackagedTrack) -> str:
     """Return the playlist of a video track's keyframes for fast seeking: the first keyframe of each segment."""
     lines = [*_begin(package, track), "#EXT-X-I-FRAMES-ONLY"]
-    return _text([*lines, *_segments(package.layout, _keyframes_of(track), are_parts=True), "#EXT-X-ENDLIST"])
+    return _text([*lines, *_segments(package.layout, _keyframes_of(track), are_parts=True), *_end(package)])
 
 
 def _begin(package: Package, track: PackagedTrack) -> tuple[str, ...]:
-    return (*_BEGIN, f"#EXT-X-TARGETDURATION:{package.target_s(track)}", "#EXT-X-PLAYLIST-TYPE:VOD")
+    kind = "VOD" if package.stage is PackageStage.WHOLE else "EVENT"
+    return (*_BEGIN, f"#EXT-X-TARGETDURATION:{package.target_s(track)}", f"#EXT-X-PLAYLIST-TYPE:{kind}")
+
+
+def _end(package: Package) -> tuple[str, ...]:
+    return () if package.stage is PackageStage.GROWING else ("#EXT-X-ENDLIST",)
 
 
 def _keyframes_of(track: PackagedTrack) -> PackagedTrack:

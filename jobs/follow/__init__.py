@@ -1,0 +1,1 @@
+"""Ladders of a recording in progress: its segments are published as they become complete."""

@@ -1,0 +1,128 @@
+"""A file that another program still appends to: when it has ended, and reading that waits for more."""
+
+import os
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Self
+
+from ...actors.media.location import UNKNOWN_BYTES
+from ...actors.media.structure import boxes
+from ...errors import InputNotFound, InputUnreadable
+
+_POLL_S: Final = 0.1
+_FIRST_BOXES: Final = frozenset({b"ftyp", b"styp", b"free", b"skip", b"wide", b"mdat", b"moov", b"pnot"})
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What the file system says of a file."""
+
+    identity: tuple[int, int]  #: Device and inode
+    size_bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Return the state of the file that has this name now. Raises InputNotFound."""
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise InputNotFound(f"{path} cannot be found: {error.strerror}", "Start the recorder first.") from error
+        return cls((found.st_dev, found.st_ino), found.st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A growing file as it was last seen. ``grown_at_s`` is when it was first seen with this size."""
+
+    state: FileState
+    grown_at_s: float
+    is_over: bool = False  #: Whether it has not grown for the quiet time
+
+    def seen(self, path: Path, state: FileState, now_s: float, quiet_s: float) -> "Growth":
+        """Return the growth after the file was seen again. Once over, it stays over: later bytes are not read.
+
+        Raises InputUnreadable: the file was replaced, or has become shorter.
+        """
+        if state.identity != self.state.identity or state.size_bytes < self.state.size_bytes:
+            how = "was replaced" if state.identity != self.state.identity else "has become shorter"
+            message = f"{path} {how} while it was followed: the recorder has probably started again"
+            raise InputUnreadable(message, "Follow the new recording into another folder.")
+        if self.is_over:
+            return self
+        if state.size_bytes > self.state.size_bytes:
+            return Growth(state, now_s)
+        return replace(self, is_over=now_s - self.grown_at_s >= quiet_s)
+
+
+class GrowingEnd:
+    """Tells readers in other threads how far they may read a growing file, or to stop at once.
+
+    They never read further than the file was seen to reach, so all of them end where it was when it was found quiet.
+    """
+
+    def __init__(self, seen_bytes: int, *, is_final: bool = False) -> None:
+        self.seen_bytes = seen_bytes
+        self.is_final = is_final  #: Whether the recording ends at ``seen_bytes``
+        self.is_stopped = False
+
+
+class GrowingFile:
+    """Reads a file from its beginning, and at its present end waits for more. For one thread; it never closes early."""
+
+    def __init__(self, path: Path, end: GrowingEnd) -> None:
+        self.name = str(path)
+        self._file = path.open("rb", buffering=0)
+        self._end = end
+        self._position = 0
+        self._pause = threading.Event()
+        self.waits_at = 0  #: All bytes before this position were read
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def seekable(self) -> bool:
+        """Return True: a demuxer may go back."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next read, in bytes."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a position and return it."""
+        start = {os.SEEK_CUR: self._position, os.SEEK_END: UNKNOWN_BYTES}.get(whence, 0)
+        self._position = max(0, start + offset)
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to ``size`` bytes, at least one unless the file has ended. Blocks until there is one."""
+        while size and not self._end.is_stopped:
+            is_final = self._end.is_final  # read before the length, which no longer changes then
+            left = max(0, self._end.seen_bytes - self._position)
+            data = os.pread(self._file.fileno(), left if size < 0 else min(size, left), self._position)
+            if data or is_final:
+                self._position += len(data)
+                self.waits_at = max(self.waits_at, self._position)
+                return data
+            self._pause.wait(_POLL_S)
+        return b""
+
+
+def refuse_late_index(file: GrowingFile) -> None:
+    """Wait for the first boxes of an mp4 or mov. Raises InputUnreadable: its index comes after its content."""
+
+    def read(position: int, size: int) -> bytes:
+        file.seek(position)
+        data = file.read(size)
+        while data and len(data) < size and (more := file.read(size - len(data))):
+            data += more
+        return data
+
+    for number, box in enumerate(boxes(read, 0, None)):
+        if (number == 0 and box.kind not in _FIRST_BOXES) or box.kind == b"moov":
+            return
+        if box.kind == b"mdat":
+            message = f"{file.name} cannot be followed: this mp4 gets its index only when the recorder ends"
+            raise InputUnreadable(message, "Record to .ts or .mkv, or make the ladder when the recording is finished.")

@@ -1,0 +1,357 @@
+"""Follows a recording in progress: encodes what is complete as parts of a ladder, and publishes it as it goes."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from ...actors.background import SharedCall
+from ...actors.media.location import is_local, local_path
+from ...actors.task_owner import TaskOwner
+from ...cluster.fleet.pool import Pool
+from ...errors import CodecfleetError, JournalRefused, ProofFailed, UsageError
+from ..board.threads import in_thread, shielded
+from ..join.publish import work_folder
+from ..join.spool import RENDITIONS, Spool
+from ..ladder.job import LadderRun
+from ..ladder.plan import Ladder, plan_ladder
+from ..ladder.report import INDEX, LadderReport
+from ..ladder.spec import LadderSpec
+from ..ladder.tracks import given_video
+from ..package.check import check_package
+from ..package.growing import GrowingPackage, TrackPart
+from ..package.manifests.manifests import manifests
+from ..package.proven import read_proven
+from ..package.values import Layout, Package, PackageStage
+from ..report.events import Event
+from ..report.report import Report
+from ..request.config import load_config
+from ..source.index import TrackIndex
+from ..source.source import SourceReading
+from .events import FollowEvents
+from .growing import FileState, Growth
+from .parts import check_same, ends_s, fullness_after, merged, part_ladder
+from .published import LiveFolder
+from .recording import LiveRecording
+from .sound import LiveSounds
+from .state import FollowedPart, FollowState
+from .windows import Window, final_segments, needed_ticks, next_window
+
+_STATE: Final = "follow.json"
+_PARTS: Final = "parts"
+_REORDER_FRAMES: Final = 4  #: The most pictures that the encoders of a ladder reorder
+_FREE: Final = frozenset({"restart", "workers", "quiet_s", "wait_s", "deadline_s", "deadline_factor", "second_runs"})
+"""Fields of a request that may change when it goes on."""
+_REFUSED: Final = {
+    "overwrite": "--overwrite",
+    "thumbnails_s": "--thumbnails",
+    "ship": "--ship",
+    "start_s": "--start",
+    "end_s": "--end",
+}
+_OF_WHOLE: Final = {"fps": "--fps", "loudness_lufs": "--loudness", "burn_subtitles": "--burn-subtitles"}
+_NO_CROP: Final = ("--crop auto needs a finished file, and --follow has none", "Give the crop as numbers.")
+
+
+async def follow_ladder(
+    spec: LadderSpec,
+    pool: Pool,
+    *,
+    tell: Callable[[Event], None] = lambda _event: None,
+    now_s: Callable[[], float] = time.monotonic,
+) -> LadderReport:
+    """Make a ladder of a recording until it is quiet. Until then, the folder is the ladder's beginning.
+
+    A follower that was killed goes on where its journal ends. The finished package has the packets of a ladder of the
+    finished file that is cut into segments of the same length. Raises CodecfleetError.
+    """
+    sent = load_config().sent.specs.get(spec.preset)
+    spec = _settled(spec)
+    folder = work_folder(spec.output)
+    work = folder / RENDITIONS
+    state = await in_thread(_state, spec, work / _STATE)
+    target = LiveFolder.of(spec.output, work)
+    await in_thread(target.check, spec.source, state.tracks)
+    spool = Spool(folder, spec.output)
+    await shielded(lambda: spool.open(continues=True, discards=spec.restart))
+    try:
+        await in_thread(lambda: (work / _PARTS).mkdir(parents=True, exist_ok=True))
+        await in_thread(target.begin)
+        start = SharedCall(pool.start(), "the workers' start")
+        run = _FollowRun(spec, work, sent, pool, start, state, target, tell, now_s)
+        report = await run.run()
+    except BaseException:  # even after a cancellation, what was published can go on
+        await asyncio.shield(in_thread(_leave, spool, target, work / _STATE))
+        raise
+    await asyncio.shield(in_thread(spool.remove))
+    return report
+
+
+def _settled(spec: LadderSpec) -> LadderSpec:
+    """Return the request with local paths and a segment length. Raises UsageError: an option needs the whole file."""
+    for name, flag in (_REFUSED | _OF_WHOLE).items():
+        if getattr(spec, name, None):
+            raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
+    if "layout" in spec.model_fields_set and spec.layout is not Layout.FILES:
+        raise UsageError("a track in one file cannot grow with its playlist", "Use --layout files.")
+    if spec.subtitles not in (None, "none") and "subtitles" in spec.model_fields_set:
+        raise UsageError("--follow leaves subtitles out", "Leave out --subtitles.")
+    if getattr(spec, "crop", None) == "auto":
+        raise UsageError(*_NO_CROP)
+    if not is_local(spec.source):
+        raise UsageError(f"--follow reads a file of this machine, not {spec.source}", "Run it where the file grows.")
+    segment_s = spec.segment_s or spec.packaged_s
+    fixed = {"layout": Layout.FILES, "segment_s": segment_s, "subtitles": "none"}
+    return spec.model_copy(update=fixed).resolved()
+
+
+def _leave(spool: Spool, target: LiveFolder, path: Path) -> None:
+    """Keep the work if a part is finished; otherwise leave nothing. Never raises."""
+    target.leave()
+    with suppress(CodecfleetError):
+        state = FollowState.read(path)
+        if state is not None and state.parts:
+            spool.keep()
+            return
+    spool.remove()
+
+
+def _state(spec: LadderSpec, path: Path) -> FollowState:
+    """Return the journal's state, or a new one.
+
+    Raises JournalRefused: the journal belongs to another request; InputUnreadable: the recording was replaced.
+    """
+    now = FileState.of(local_path(spec.source))
+    fields = {name: value for name, value in spec.model_dump(mode="json").items() if name not in _FREE}
+    request = json.dumps(fields, sort_keys=True, default=str)
+    found = None if spec.restart else FollowState.read(path)
+    if found is None:
+        return FollowState(identity=now.identity, request=request)
+    before = FileState(found.identity, found.size_bytes)
+    Growth(before, 0).seen(local_path(spec.source), now, 0, 1)  # refuses another file, or a shorter one
+    if found.request != request:
+        message = f"{spec.output} was begun with other options"
+        raise JournalRefused(message, "Run the command that began it, or choose another folder.")
+    return found
+
+
+class _FollowRun:
+    """One run of a follower."""
+
+    def __init__(  # noqa: PLR0917 - its parts, made by one caller
+        self,
+        spec: LadderSpec,
+        work: Path,
+        sent: str | None,
+        pool: Pool,
+        start: SharedCall,
+        state: FollowState,
+        target: LiveFolder,
+        tell: Callable[[Event], None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._spec = spec
+        self._segment_s = spec.segment_s or spec.packaged_s
+        self._work = work
+        self._sent = sent
+        self._pool = pool
+        self._start = start
+        self._state = state
+        self._target = target
+        self._events = FollowEvents(tell)
+        self._now_s = now_s
+        self._package = GrowingPackage(target.folder, segment_s=spec.packaged_s, published=state.published)
+        self._first: Ladder | None = None
+        self._sounds: LiveSounds | None = None
+        self._decoded = self._encoded = 0
+        self._apart = ""
+        self._behind_s = 0.0
+
+    async def run(self) -> LadderReport:
+        began_s, spec = self._now_s(), self._spec
+        await in_thread(self._note)
+        recording = LiveRecording(
+            local_path(spec.source), spec.video_track, spec.quiet_s, self._now_s, self._state.ended_bytes
+        )
+        try:
+            async with TaskOwner() as owner:
+                owner.start(recording.watch(), "the recording")
+                await self._follow(recording)
+        finally:
+            await asyncio.shield(in_thread(recording.close))
+        package = self._package.package(PackageStage.GROWN)
+        await in_thread(check_package, self._target.folder, package)
+        report = await in_thread(self._report, package, self._now_s() - began_s)
+        texts = {**manifests(package), INDEX: json.dumps(report.to_json(), indent=1)}
+        await shielded(self._target.texts, texts)
+        return report
+
+    async def _follow(self, recording: LiveRecording) -> None:
+        """Encode and publish until the source has ended."""
+        if self._state.parts:
+            await shielded(self._publish, self._state.parts)
+        while not (self._state.parts and self._state.parts[-1].is_last):
+            reading, is_over = await recording.next()
+            seen_s = recording.growth.grown_at_s
+            if not is_over:
+                self._events.reach(_ahead_s(reading.index, self._state.ends), self._segment_s)
+            if is_over and self._state.ended_bytes is None:
+                await in_thread(self._note, ended_bytes=recording.ended_bytes)
+            found = await in_thread(self._next, reading, is_over=is_over)
+            if found is None:
+                continue
+            await self._take(*found, recording)
+            if not is_over:
+                self._behind_s = max(self._behind_s, self._now_s() - seen_s)
+
+    def _next(self, reading: SourceReading, *, is_over: bool) -> tuple[Window, Ladder] | None:
+        """Return the next segments to encode and their plan; None if there are none yet."""
+        index, ends = reading.index, self._state.ends
+        if not is_over and index.end_ticks < needed_ticks(index, ends[-1] if ends else None, self._segment_s):
+            return None
+        ladder = plan_ladder(self._spec, self._work / _PARTS, self._sent, reading)
+        self._first = self._first or _checked(ladder)
+        check_same(self._first, ladder, ends)
+        segments = next(iter(ladder.plans.values())).segments
+        window = next_window(
+            taken=len(ends),
+            final=final_segments(index, segments, self._segment_s),
+            planned=len(segments),
+            is_over=is_over,
+            most=max(1, self._pool.state.slots),
+        )
+        return None if window is None else (window, ladder)
+
+    async def _take(self, window: Window, ladder: Ladder, recording: LiveRecording) -> None:
+        """Encode a window, prove it, note it, and publish what it completes."""
+        carrying = next(iter(ladder.plans.values()))
+        last = self._state.parts[-1] if self._state.parts else None
+        beside_s = carrying.carry.first_presentation_s
+        part_plans = part_ladder(
+            ladder,
+            window,
+            self._work / _PARTS,
+            beside_s if last is None else None,
+            {} if last is None else last.fullness_bits,
+        )
+        reports = await self._encoded_part(part_plans)
+        first = next(iter(reports.values()))
+        if last is not None:
+            _check_seam(last, first)
+        begins_s = Fraction(first.segments[0].first_pts_ticks or 0) * Fraction(first.time_base)
+        origin_s = self._state.origin_s
+        if origin_s is None:
+            origin_s = begins_s if beside_s is None else min(begins_s, beside_s)
+        end_s = await in_thread(ends_s, part_plans, begins_s - origin_s if window.first else Fraction(0))
+        if self._sounds is None:
+            self._sounds = LiveSounds(carrying.carry, recording, self._work / _PARTS, origin_s)
+        begin_s = None if last is None else last.ends_s
+        part = FollowedPart(
+            first=window.first,
+            until=window.until,
+            ends=tuple(each.end_ticks for each in carrying.segments[window.first : window.until]),
+            ends_s=end_s,
+            begins_s=begins_s,
+            fullness_bits=await in_thread(self._fullness, part_plans),
+            sound=await self._sounds.part(window.first, begin_s, None if window.is_last else end_s),
+            reports={name: each.model_dump(mode="json", by_alias=True) for name, each in reports.items()},
+        )
+        await in_thread(
+            self._note,
+            parts=(*self._state.parts, part),
+            origin_s=origin_s,
+            groups=ladder.sound_groups,
+            size_bytes=recording.growth.state.size_bytes,
+        )
+        await shielded(self._publish, [part])
+
+    async def _encoded_part(self, ladder: Ladder) -> dict[str, Report]:
+        run = LadderRun(ladder, self._pool, self._start, self._events.hear)
+        reports = await run.renditions()
+        encoded = sum(len(each.segments) for each in reports.values())
+        self._events.take(sum(each.frames for each in reports.values()))
+        self._encoded += encoded
+        self._decoded += encoded if run.place.apart else run.decoded
+        self._apart = run.place.apart or self._apart
+        return reports
+
+    def _fullness(self, ladder: Ladder) -> dict[str, Fraction]:
+        found = {
+            name: fullness_after(plan, read_proven(given_video(name, local_path(plan.spec.output))).samples)
+            for name, plan in ladder.plans.items()
+        }
+        return {name: bits for name, bits in found.items() if bits is not None}
+
+    def _publish(self, parts: Sequence[FollowedPart]) -> None:
+        """Publish the segments that these parts complete, then the playlists that name them. Blocks."""
+        new: list[str] = []
+        for part in parts:
+            new += self._package.add(self._tracks(part), is_last=part.is_last)
+        self._target.segments(new)
+        if all(self._package.segments.values()):
+            self._target.texts(manifests(self._package.package(PackageStage.GROWING)))
+            self._note(published=self._package.segments)
+
+    def _tracks(self, part: FollowedPart) -> list[TrackPart]:
+        folder, origin_s = self._work / _PARTS, self._state.origin_s or Fraction(0)
+        offset_s = part.begins_s - origin_s if part.first else Fraction(0)
+        videos = [
+            TrackPart(given_video(name, folder / f"{name}-{part.first:06d}.mp4"), offset_s, _REORDER_FRAMES)
+            for name in part.reports
+        ]
+        return [*videos, *LiveSounds.tracks(folder, part.first, part.sound, self._state.groups)]
+
+    def _note(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of the state
+        self._state = replace(self._state, **changes)
+        self._state.write(self._work / _STATE)
+
+    def _report(self, package: Package, wall_s: float) -> LadderReport:
+        parts, texts = self._state.parts, [*manifests(package), INDEX]
+        segments = [
+            each for each in self._target.folder.rglob("*") if each.is_file() and each.suffix in (".m4s", ".mp4")
+        ]
+        names = sorted({*(str(each.relative_to(self._target.folder)) for each in segments), *texts})
+        return LadderReport(
+            source=self._spec.source,
+            output=self._spec.output,
+            renditions=tuple((name, merged([part.report(name) for part in parts])) for name in parts[0].reports),
+            left_out=() if self._first is None else self._first.left_out,
+            package=package,
+            files=tuple(names),
+            output_bytes=sum(each.stat().st_size for each in segments),
+            encoded=self._encoded,
+            decoded=self._decoded,
+            apart=self._apart,
+            wall_s=wall_s,
+            behind_s=self._behind_s,
+        )
+
+
+def _ahead_s(index: TrackIndex, ends: Sequence[int | None]) -> Fraction:
+    """Return how far a source that grows goes on after the segments that end at ``ends``."""
+    until = ends[-1] if ends else None
+    return (index.end_ticks - (index.first_ticks if until is None else until)) * index.time_base
+
+
+def _checked(ladder: Ladder) -> Ladder:
+    """Return the first plan. Raises UsageError: a rendition needs the whole file."""
+    for plan in ladder.plans.values():
+        for name, flag in _OF_WHOLE.items():
+            if getattr(plan.spec, name):
+                raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
+        if plan.spec.crop == "auto":
+            raise UsageError(*_NO_CROP)
+    return ladder
+
+
+def _check_seam(last: FollowedPart, first: Report) -> None:
+    """Check that a part begins with the picture that was decoded after the part before it. Raises ProofFailed."""
+    before = next(last.report(name) for name in last.reports)
+    if before.proof.seam_after != first.proof.seam_before:
+        message = "a part of the recording does not begin with the picture that follows the part before it"
+        raise ProofFailed(message, "Make the ladder of the finished file, without --follow.")

@@ -1,0 +1,61 @@
+"""Decides which segments of a growing source may be encoded. Pure: nothing decided here depends on what comes later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from ...actors.media.timeline import REORDER_FRAMES
+from ..plan.track_ranges import PlannedSegment
+from ..source.index import TrackIndex
+
+_REACH: Final = 2
+"""A cut is final once the source goes on for this many segments after the cut before it. Cuts are chosen up to 1.5
+segments after the cut before, and the last segment has half of one at least."""
+
+MOST_AHEAD: Final = 2 * _REACH
+"""A recording that is this many segments ahead is encoded too slowly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Segments to encode now, by their numbers [``first``, ``until``)."""
+
+    first: int
+    until: int
+    is_last: bool = False
+
+
+def needed_ticks(index: TrackIndex, taken_until: int | None, segment_s: Fraction) -> int:
+    """Return how far a source must reach until another segment can be final; ``taken_until`` is where the last ends."""
+    begin = index.first_ticks if taken_until is None else taken_until
+    return begin + round(_REACH * segment_s / index.time_base)
+
+
+def final_segments(index: TrackIndex, segments: Sequence[PlannedSegment], segment_s: Fraction) -> int:
+    """Return how many of the first segments stay as they are, whatever follows in the source."""
+    reliable = int(index.times[max(0, len(index.times) - 2 * REORDER_FRAMES)])
+    before: int | None = None
+    for number, segment in enumerate(segments):
+        end = segment.end_ticks
+        if end is None or index.end_ticks < needed_ticks(index, before, segment_s) or reliable <= end:
+            return number
+        before = end
+    return len(segments)
+
+
+def next_window(*, taken: int, final: int, planned: int, is_over: bool, most: int) -> Window | None:
+    """Return the segments to encode now; None if there is none yet, or if an ended source has none left.
+
+    Args:
+        taken: how many segments were taken before.
+        final: how many can no longer change.
+        planned: how many the source has as it is now.
+        is_over: whether the source has ended.
+        most: how many to take at a time.
+    """
+    ready = planned if is_over else final
+    until = min(ready, taken + most)
+    if until <= taken:
+        return None
+    return Window(taken, until, is_last=is_over and until == planned)
