@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 import av
-from av.video.frame import VideoFrame
 from bench.encoded import encode_segment, packets_of
 from bench.failures import CommandFailed
 from bench.ffmpeg import NoFFmpeg, look_for_ffmpeg, run_ffmpeg
@@ -36,8 +35,8 @@ _NEAR: Final = {QualityMetric.XPSNR: 0.2, QualityMetric.VMAF: 0.5}
 _WORST_PERCENT: Final = 5
 _QUARTERS: Final = 4  # in a CRF
 _LEAP: Final = 12  # how many quarters a search goes at once
-_HEADS: Final = ("film", "target", "miss", "worst segment's", "most encodes", "CRFs", "limits met", "bytes of fixed CRF's")
-_SUMMARY: Final = ("target", "films", "within", "segments", "within", "most encodes", "median of bytes", "least", "most")
+_HEADS: Final = ("film", "target", "miss", "worst segment's", "most encodes", "CRFs", "limits met", "bytes of fixed")
+_SUMMARY: Final = ("target", "films", "within", "segments", "within", "most encodes", "median bytes", "least", "most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +140,12 @@ def _planned(clip: Path, target: QualityTarget, options: argparse.Namespace) -> 
 def _reached(name: str, plan: Plan, fixed: "_FixedCrfs") -> Reached:
     target = plan.encoder.target
     made = [encode_segment(plan, segment, plan.encoder) for segment in range(len(plan.segments))]
-    qualities = [each.quality for each in made if each.quality is not None]
+    qualities = [each.quality for each in made if each.quality is not None and each.quality.values]
     if target is None or target.crfs is None or len(qualities) != len(made):
         message = f"{name}: a segment has no quality"
         raise CommandFailed(message)
     values = [value for each in qualities for value in each.values]
+    levels = [summary(each.values, target.percentile) for each in qualities]
     worst = summary(values, _WORST_PERCENT)
     crfs = tuple(each.crf for each in qualities)
     return Reached(
@@ -153,7 +153,7 @@ def _reached(name: str, plan: Plan, fixed: "_FixedCrfs") -> Reached:
         target=str(replace(target, crfs=None)),
         frames=len(values),
         miss=float(summary(values, target.percentile) / UNITS - target.value),
-        segment_misses=tuple(float(summary(each.values, target.percentile) / UNITS - target.value) for each in qualities),
+        segment_misses=tuple(float(each / UNITS - target.value) for each in levels),
         encodes=tuple(each.encodes for each in qualities),
         crfs=crfs,
         at_limit=sum(Fraction(each) in target.crfs for each in crfs),
