@@ -15,12 +15,12 @@ from typing import Any
 import av
 import numpy as np
 from av.video.frame import VideoFrame
+from bench.encoded import encode_segment, packets_of
 from bench.machine import describe_run, described_lines
 from bench.program import FILM, run_in_folder
 from bench.seam_dips import AROUND_FRAMES, Dip, Track, dip_at, dip_within
 from bench.table import number, save_results, table_lines
 
-from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.encode.profiles import PROFILES
 from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import Codec, EncoderSettings
@@ -153,19 +153,8 @@ def _segments(plan: Plan, encoder: EncoderSettings) -> _Encode:
     parts = []
     began_s = time.process_time()
     for segment in range(len(plan.segments)):
-        made = replace(plan.work("job", segment, segment, 0), encoder=encoder).run(WorkContext())
-        ends = np.cumsum(made.sizes_bytes).tolist()
-        payload, begins = made.payload.tobytes(), [0, *ends]
-        times = made.pts_ticks - made.pts_ticks.min()
-        parts.append(
-            (
-                [
-                    EncodedPacket(int(ticks), is_keyframe=bool(is_key), payload=payload[begin:end])
-                    for ticks, is_key, begin, end in zip(times, made.keyframes, begins, ends, strict=False)
-                ],
-                made.extradata,
-            )
-        )
+        made = encode_segment(plan, segment, encoder)
+        parts.append((packets_of(made), made.extradata))
     return _Encode(parts, time.process_time() - began_s)
 
 
@@ -191,15 +180,14 @@ def _step_ticks(settings: EncoderSettings) -> int:
 def _track(plan: Plan, encode: _Encode, pictures: list[VideoFrame]) -> Track:
     """Decode an encode, and measure each picture."""
     meters = [PairMeter(metric, plan.encoder.format) for metric in (QualityMetric.PSNR, QualityMetric.XPSNR)]
-    values: list[list[float]] = [[], []]
     bits: list[int] = []
     for packets, extradata in encode.parts:
         with DecodedBack(plan.encoder, extradata, packets) as decoded:
             for _, shown in decoded.pictures():
-                for meter, each in zip(meters, values, strict=True):
-                    each.append(meter.measure(shown, pictures[len(each)]) / UNITS)
+                for meter in meters:
+                    meter.take(shown, pictures[meter.taken])
         bits += [len(packet.payload) * _BITS for packet in sorted(packets, key=lambda packet: packet.pts_ticks)]
-    return Track(*values, bits)
+    return Track(*([value / UNITS for value in meter.values] for meter in meters), bits)
 
 
 def _record(track: Track, one: Track, cuts: Sequence[int]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNITS: Final = 100_000
 """How many units of a measured value are 1 dB, a point of VMAF, or an SSIM of 1."""
 _MDB: Final = UNITS // 1000
-_VMAF_POINT_MDB: Final = 500
+_VMAF_POINT_MDB: Final = 600
 """The level of a point of VMAF: an encoder's next CRF usually costs about as much of it as of PSNR's."""
 _DECODERS: Final = {Codec.H264: "h264", Codec.HEVC: "hevc", Codec.AV1: "libdav1d", Codec.VP9: "vp9"}
 _BYTE_BITS: Final = 8

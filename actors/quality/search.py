@@ -14,7 +14,7 @@ MOST_TRIES: Final = 4
 MOST_SAMPLED: Final = 2
 NEAR_MDB: Final = 150
 """A level within this distance of the target is near enough."""
-_STEEPEST, _FLATTEST = Fraction(3), Fraction(1, 3)  # limits of a slope, as multiples of the usual one
+_STEEPEST, _FLATTEST = Fraction(3), Fraction(1, 2)  # limits of a slope, as multiples of the usual one
 SAMPLE_RUNS: Final = 3
 _SAMPLE_FRAMES: Final = 72
 _SAMPLE_BYTES: Final = 192 << 20
@@ -75,9 +75,14 @@ def next_try(tries: Sequence[Try], goal_mdb: int, scale: CrfScale, *, has_sample
 
 
 def chosen(tries: Sequence[Try], goal_mdb: int) -> int:
-    """Return which of the whole encodings, counted from 0, is nearest to the target; of equals, the lower CRF."""
+    """Return which of the whole encodings, counted from 0, is nearest to the target; of equals, the lower CRF.
+
+    One that is not near, and below the target, counts as twice as far.
+    """
     whole = [each for each in tries if each.is_whole]
-    return min(range(len(whole)), key=lambda index: (abs(whole[index].level_mdb - goal_mdb), whole[index].crf))
+    misses = [each.level_mdb - goal_mdb for each in whole]
+    far = [-2 * miss if miss < -NEAR_MDB else abs(miss) for miss in misses]
+    return min(range(len(whole)), key=lambda index: (far[index], whole[index].crf))
 
 
 def sample_of(frames: int, frame_bytes: int) -> tuple[range, ...]:
@@ -102,20 +107,37 @@ def _is_near(tries: Sequence[Try], goal_mdb: int) -> bool:
 
 
 def _towards(tries: Sequence[Try], goal_mdb: int, scale: CrfScale, others: Sequence[Try]) -> Fraction:
-    """Return the CRF at which the line through the two tries nearest to the target reaches the target.
+    """Return the CRF at which the curve through the tries nearest to the target reaches the target.
 
     With one try, the slope is that of the ``others``, or the usual one. Without any, they say where to begin.
     """
     if not tries:
         return _towards(others, goal_mdb, scale, ()) if others else scale.on_grid(scale.usual)
-    near = sorted(tries, key=lambda each: (abs(each.level_mdb - goal_mdb), each.crf))
-    above = [each for each in near if each.level_mdb >= goal_mdb]
-    below = [each for each in near if each.level_mdb < goal_mdb]
-    first, *rest = near
-    # Two tries on both sides of the target are better than two on one side.
-    pair = (above[0], below[0]) if above and below else (first, *rest[:1])
-    slope = _slope(pair if len(pair) > 1 else others, scale)
+    above = max((each for each in tries if each.level_mdb >= goal_mdb), key=lambda each: each.crf, default=None)
+    below = min((each for each in tries if each.level_mdb < goal_mdb), key=lambda each: each.crf, default=None)
+    if above is not None and below is not None and above.crf < below.crf:
+        return _between(above, below, tries, goal_mdb, scale)
+    first, *rest = sorted(tries, key=lambda each: (abs(each.level_mdb - goal_mdb), each.crf))
+    slope = _slope((first, *rest[:1]) if rest else others, scale)
     return scale.on_grid(first.crf + (first.level_mdb - goal_mdb) / slope)
+
+
+def _between(above: Try, below: Try, tries: Sequence[Try], goal_mdb: int, scale: CrfScale) -> Fraction:
+    """Return where the parabola through both and the third nearest try, or else their line, reaches the target."""
+    slope = (below.level_mdb - above.level_mdb) / (below.crf - above.crf)
+    others = [each for each in tries if each not in (above, below)]
+    bend = Fraction(0)
+    if others:
+        third = min(others, key=lambda each: (abs(each.level_mdb - goal_mdb), each.crf))
+        rest = (third.level_mdb - below.level_mdb) / (third.crf - below.crf)
+        bend = (rest - slope) / (third.crf - above.crf)
+    first, last = (int(each.crf / scale.step) for each in (above, below))
+    grid = [number * scale.step for number in range(first + 1, last)] or [above.crf]
+
+    def miss(crf: Fraction) -> Fraction:
+        return abs(above.level_mdb + (crf - above.crf) * (slope + bend * (crf - below.crf)) - goal_mdb)
+
+    return min(grid, key=lambda crf: (miss(crf), crf))
 
 
 def _slope(tries: Sequence[Try], scale: CrfScale) -> Fraction:

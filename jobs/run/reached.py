@@ -10,7 +10,7 @@ from ...actors.segment.targeting import ReachedQuality
 from ..report.report import Warning_
 
 _FAR_MDB: Final = 200
-"""A level this far from the target, 0.2 dB or 0.4 points of VMAF, counts as a miss."""
+"""A level this far from the target, 0.2 dB or a third of a point of VMAF, counts as a miss."""
 
 
 def target_warnings(
