@@ -31,7 +31,7 @@ from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 
 _MODES = ("quality", "bitrate", "maxrate")
-_HEADS = ("encoder, mode, segments", "dB", "bits", "CPU", "before: dB", "XPSNR", "worst", "bits")
+_HEADS: tuple[str, ...] = ("encoder, mode, segments", "dB", "bits", "CPU", "before: dB", "XPSNR", "worst", "bits")
 _HEADS += ("after: dB", "XPSNR", "worst", "bits", "between: dB")
 _BITS = 8
 
@@ -87,7 +87,7 @@ def _make_clip(film: Path, clip: Path, size: str, segment_frames: int) -> list[V
     gop = {"g": str(segment_frames), "keyint_min": str(segment_frames), "sc_threshold": "0"}
     pictures = []
     with av.open(str(film)) as source, av.open(str(clip), "w") as output:
-        rate = source.streams.video[0].average_rate
+        rate = source.streams.video[0].average_rate or Fraction(25)
         stream = output.add_stream("libx264", rate=rate, options={"qp": "0", "preset": "ultrafast", **gop})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.time_base = 1 / Fraction(rate)
@@ -187,7 +187,8 @@ def _track(plan: Plan, encode: _Encode, pictures: list[VideoFrame]) -> Track:
                 for meter in meters:
                     meter.take(shown, pictures[meter.taken])
         bits += [len(packet.payload) * _BITS for packet in sorted(packets, key=lambda packet: packet.pts_ticks)]
-    return Track(*([value / UNITS for value in meter.values] for meter in meters), bits)
+    psnr, xpsnr = ([value / UNITS for value in meter.values] for meter in meters)
+    return Track(psnr, xpsnr, bits)
 
 
 def _record(track: Track, one: Track, cuts: Sequence[int]) -> dict[str, Any]:

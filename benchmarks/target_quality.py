@@ -241,7 +241,7 @@ def _summary_row(target: str, found: Sequence[Reached]) -> list[str]:
     shown += [str(len(misses)), str(sum(each <= near for each in misses))]
     shown += [str(max(max(each.encodes) for each in films))]
     middle = fmean(ratios[(len(ratios) - 1) // 2 : len(ratios) // 2 + 1]) if ratios else None
-    return [*shown, *(number(each, 3) for each in (middle, *(ratios[:1] or [None]), *(ratios[-1:] or [None])))]
+    return [*shown, *(number(each, 3) for each in (middle, min(ratios, default=None), max(ratios, default=None)))]
 
 
 if __name__ == "__main__":

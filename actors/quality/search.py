@@ -14,6 +14,7 @@ MOST_TRIES: Final = 4
 MOST_SAMPLED: Final = 2
 NEAR_MDB: Final = 150
 """A level within this distance of the target is near enough."""
+_FAR_MDB: Final = 1000
 _STEEPEST, _FLATTEST = Fraction(3), Fraction(1, 2)  # limits of a slope, as multiples of the usual one
 SAMPLE_RUNS: Final = 3
 _SAMPLE_FRAMES: Final = 72
@@ -77,11 +78,11 @@ def next_try(tries: Sequence[Try], goal_mdb: int, scale: CrfScale, *, has_sample
 def chosen(tries: Sequence[Try], goal_mdb: int) -> int:
     """Return which of the whole encodings, counted from 0, is nearest to the target; of equals, the lower CRF.
 
-    One that is not near, and below the target, counts as twice as far.
+    One that is far below counts as twice as far: a still picture may jump in quality from one CRF to the next.
     """
     whole = [each for each in tries if each.is_whole]
     misses = [each.level_mdb - goal_mdb for each in whole]
-    far = [-2 * miss if miss < -NEAR_MDB else abs(miss) for miss in misses]
+    far = [-2 * miss if miss < -_FAR_MDB else abs(miss) for miss in misses]
     return min(range(len(whole)), key=lambda index: (far[index], whole[index].crf))
 
 
