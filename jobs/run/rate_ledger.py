@@ -52,10 +52,10 @@ class RateLedger:
             self.tries.pop(merged, None)
         return tuple((each.number, crf_text(each.tried.crf), each.tried.size_bytes) for each in self.tries[segment])
 
-    def is_of_film(self, segment: int) -> bool:
-        """Return whether a segment needs no encoding in the pass over the film."""
-        last = self.tries[segment][-1]
-        return last.number >= FILM or last.tried.crf == self._crf(segment)
+    def of_film(self) -> Collection[int]:
+        """Return the segments that need no encoding in the pass over the film; merged segments are not among them."""
+        lasts = {segment: made[-1] for segment, made in self.tries.items()}
+        return [n for n, last in lasts.items() if last.number >= FILM or last.tried.crf == self._crf(n)]
 
     def left(self) -> Collection[int]:
         """Return the segments that the pass has not encoded yet."""

@@ -181,7 +181,7 @@ class TrackRun:
         self._rate.begin(wanted)
         board = self._board.board.of_some(self._rate.left())
         if wanted.number == FILM:
-            done = [run for segment, run in self._latest.items() if self._rate.is_of_film(segment)]
+            done = [self._latest[segment] for segment in self._rate.of_film()]
             finished_ = [(run, self._finished(run, self._spooled[run.segment].facts)) for run in done]
             board, _ = restored(self._new_board(), finished_)
         self._board = self._loop(board)
