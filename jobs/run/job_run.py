@@ -263,11 +263,11 @@ class JobRun:
             found = [each.facts.quality for each in track.segments if each.facts.quality is not None]
             late += target_warnings(plan.encoder.target, found, plan.encoder.rate.maxrate_bps)
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.state.notes]
-        await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
         if spec.size_bytes is not None and size > spec.size_bytes:
-            message = f"the film does not fit into {spec.size_bytes} bytes: the smallest that was made has {size}"
+            message = f"the film does not fit into {spec.size_bytes} bytes: after all passes it has {size}"
             raise Unsupported(message, "Give a larger --size, a smaller --scale, or drop tracks.")
+        await self._say_warnings(late)
         if spec.if_smaller:
             await in_thread(self._check_size, size)
         # Everything slow comes before publishing, so that a job cancelled meanwhile leaves no output.
