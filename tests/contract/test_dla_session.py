@@ -73,9 +73,10 @@ def loaded(bench: DlaBench, session: DlaSession) -> Loaded:
 
 
 def test_a_new_session_is_idle_and_says_what_it_runs_on(session: DlaSession) -> None:
-    """A new session is idle, has met no error, and knows its device's number."""
+    """A new session is idle, has met no error, and knows its device."""
     assert (session.state, session.device) == (DlaSessionState.IDLE, 0)
     assert session.last_error() is CudlaStatus.SUCCESS
+    assert session.attributes().device_version > 0
 
 
 def test_a_loadable_is_described(loaded: Loaded) -> None:
@@ -210,7 +211,7 @@ def test_what_is_no_loadable_ends_the_session(bench: DlaBench) -> None:
         session.load(b"no loadable at all, but long enough to be looked at" * 10)
     assert session.state is DlaSessionState.FAILED
     with pytest.raises(DeviceLost, match="failed earlier"):
-        session.allocate(64)
+        session.attributes()
     session.close()
     session.close()
     assert session.state is DlaSessionState.ABANDONED
@@ -225,7 +226,7 @@ def test_closing_waits_for_tasks(bench: DlaBench) -> None:
     session.close()
     assert session.state is DlaSessionState.CLOSED
     with pytest.raises(UsageError, match="closed"):
-        session.allocate(64)
+        session.attributes()
 
 
 def test_several_sessions_share_a_device(bench: DlaBench) -> None:

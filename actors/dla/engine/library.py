@@ -15,6 +15,9 @@ from .tensors import TENSOR_DESCRIPTOR, TensorDescriptor
 
 DESCRIPTORS: Final = ((0, 2), (1, 3), (4, 5))
 """``cudlaModuleAttributeType`` for the number and the descriptors of inputs, outputs and task statistics."""
+UNIFIED_ADDRESSING, DEVICE_VERSION = 0, 1
+"""``cudlaDevAttributeType``."""
+_ATTRIBUTES: Final = ("unified_addressing_supported", "device_version")
 
 
 class Cudla(Protocol):
@@ -22,6 +25,9 @@ class Cudla(Protocol):
 
     def call(self, function: str, *arguments: object) -> Any:
         """Call a function by its C name, without the output parameters; return the values of the output parameters."""
+
+    def attribute(self, handle: int, which: int) -> int:
+        """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
         """Return a module's tensor descriptors; ``kind`` is one of ``DESCRIPTORS``."""
@@ -49,6 +55,10 @@ class CudlaBinding:
                 raise FunctionMissing(function) from None
             raise CudlaFailure(function, CudlaStatus.DRIVER_NOT_FOUND) from None
 
+    def attribute(self, handle: int, which: int) -> int:
+        """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
+        return int(getattr(self.call("cudlaDeviceGetAttribute", handle, which), _ATTRIBUTES[which]))
+
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
         """Return a module's tensor descriptors; ``kind`` is one of ``DESCRIPTORS``."""
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
@@ -69,6 +79,7 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
     "cudlaDeviceGetCount": ((), _U64, ()),
     "cudlaCreateDevice": ((_U64,), _ADDRESS, (_U32,)),
     "cudlaDestroyDevice": ((_ADDRESS,), None, ()),
+    "cudlaDeviceGetAttribute": ((_ADDRESS, _INT), _U32, ()),
     "cudlaModuleLoadFromMemory": ((_ADDRESS, _ADDRESS, ctypes.c_size_t), _ADDRESS, (_U32,)),
     "cudlaModuleGetAttributes": ((_ADDRESS, _INT), _U64, ()),
     "cudlaModuleUnload": ((_ADDRESS, _U32), None, ()),
@@ -96,6 +107,11 @@ class CudlaLibrary:
         given = [*arguments[: len(before)], *((ctypes.byref(found),) if found is not None else ())]
         self._checked(function, types, [*given, *arguments[len(before) :]])
         return None if found is None else found.value or 0
+
+    def attribute(self, handle: int, which: int) -> int:
+        """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
+        value = int(self.call("cudlaDeviceGetAttribute", handle, which))
+        return value & 0xFF if which == UNIFIED_ADDRESSING else value  # the value is a union whose member is one byte
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
         """Return a module's tensor descriptors; ``kind`` is one of ``DESCRIPTORS``."""

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from ....errors import CodecfleetError, UsageError
 from ...closing import Closing
 from ..nvsci.syncs import Fence
-from .library import DESCRIPTORS, Cudla
+from .library import DESCRIPTORS, DEVICE_VERSION, UNIFIED_ADDRESSING, Cudla
 from .session_calls import SessionCalls
 from .states import LIVE, DlaEvent, DlaMode, DlaSessionState
 from .statuses import CudlaStatus, FunctionMissing, error_of
 from .tasks import (
     Access,
+    DeviceAttributes,
     DeviceBuffer,
     DlaModule,
     DlaTask,
@@ -91,6 +92,15 @@ class DlaSession(Closing):
     def state(self) -> DlaSessionState:
         """The session's state; another session's failure can change it at any time."""
         return self._calls.state
+
+    def attributes(self) -> DeviceAttributes:
+        """Return the device's attributes (``cudlaDeviceGetAttribute``)."""
+        with self._turn:
+            shared, version = (
+                self._calls.ask("cudlaDeviceGetAttribute", partial(self._library.attribute, self.handle, which))
+                for which in (UNIFIED_ADDRESSING, DEVICE_VERSION)
+            )
+        return DeviceAttributes(bool(shared), version)
 
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``); pass ``b""`` with ``FAULT_DIAGNOSTICS``.

@@ -37,6 +37,14 @@ class SubmitOption(IntFlag):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceAttributes:
+    """``cudlaDeviceGetAttribute``: whether CUDA and the DLA share addresses, and the DLA's version (Orin: 2.0)."""
+
+    unified_addressing: bool
+    device_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class DlaModule:
     """A loadable in a handle: ``cudlaModule`` with its attributes."""
 
