@@ -135,7 +135,8 @@ async def test_the_finished_package_is_that_of_the_finished_file(whole: Path, tm
         is_recorded.set()
 
     recorder = asyncio.create_task(record())
-    report = await _ladder(spec, lambda: 1000.0 if is_recorded.is_set() else 0.0)
+    later_s = itertools.count(1000, 100)
+    report = await _ladder(spec, lambda: float(next(later_s)) if is_recorded.is_set() else 0.0)
     await recorder
     after = (tmp_path / "live" / "high.m3u8").read_text().splitlines()
     assert after[: len(second)] == second
