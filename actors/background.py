@@ -12,7 +12,7 @@ ResultT = TypeVar("ResultT")
 
 
 def settle(future: Future[ResultT], call: Callable[[], ResultT]) -> None:
-    """Run ``call`` in this thread, and give its result or its error to whoever waits for ``future``."""
+    """Run ``call`` in this thread, and set its result or its error as that of ``future``."""
     try:
         future.set_result(call())
     except BaseException as error:  # noqa: BLE001 - the error belongs to the caller

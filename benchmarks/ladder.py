@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.failures import CommandFailed
-from bench.ffmpeg import QUIET, NoFFmpeg, look_for_ffmpeg
+from bench.ffmpeg import QUIET, look_for_ffmpeg
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.measure import Measurement, measure
 from bench.media import loop_clip, read_video
@@ -78,10 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare(options: argparse.Namespace, folder: Path) -> None:
-    try:
-        ffmpeg = look_for_ffmpeg(options.ffmpeg)
-    except NoFFmpeg as error:
-        raise CommandFailed(str(error)) from error
+    ffmpeg = look_for_ffmpeg(options.ffmpeg)
     document = describe_run(ffmpeg) | describe_gpus()
     print("\n".join(described_lines(document)))
     film = folder / "film.mp4"

@@ -16,7 +16,7 @@ from typing import Final
 import av
 from bench.encoded import encode_segment, packets_of
 from bench.failures import CommandFailed
-from bench.ffmpeg import NoFFmpeg, look_for_ffmpeg, run_ffmpeg
+from bench.ffmpeg import look_for_ffmpeg, run_ffmpeg
 from bench.machine import describe_run, described_lines
 from bench.program import FILM, run_in_folder
 from bench.table import number, save_results, table_lines
@@ -79,15 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--segment-seconds", type=Fraction, default=Fraction(2), help="length of a segment (default: 2)")
     add("--jobs", type=int, default=2, metavar="N", help="how many films are measured at a time (default: 2)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
-    add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json, anew after each film")
+    add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json, again after each film")
     return parser
 
 
 def _measure_all(options: argparse.Namespace, folder: Path) -> None:
-    try:
-        ffmpeg = look_for_ffmpeg()
-    except NoFFmpeg as error:
-        raise CommandFailed(str(error)) from error
+    ffmpeg = look_for_ffmpeg()
     document = describe_run(ffmpeg)
     print("\n".join(described_lines(document)))
     asked = {name: getattr(options, name) for name in ("codec", "preset", "height")}

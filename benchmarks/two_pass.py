@@ -15,7 +15,7 @@ from bench.bd_rate import RatePoint, bd_rate_percent
 from bench.codecs import CASES, CodecCase, as_arguments
 from bench.contenders import Bench, Cut, read_plan
 from bench.failures import CommandFailed
-from bench.ffmpeg import NoFFmpeg, look_for_ffmpeg, run_ffmpeg
+from bench.ffmpeg import look_for_ffmpeg, run_ffmpeg
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.measure import measure
 from bench.media import read_video
@@ -64,10 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare(options: argparse.Namespace, folder: Path) -> None:
-    try:
-        ffmpeg = look_for_ffmpeg(options.ffmpeg)
-    except NoFFmpeg as error:
-        raise CommandFailed(str(error)) from error
+    ffmpeg = look_for_ffmpeg(options.ffmpeg)
     document = describe_run(ffmpeg) | describe_gpus()
     print("\n".join(described_lines(document)))
     film = _joined(ffmpeg, options.media or [FILM], options.seconds, options.size, folder)

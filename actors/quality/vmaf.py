@@ -35,7 +35,7 @@ _MOST: Final = QualityMetric.VMAF.most * UNITS
 _HEAD: Final = ("-hide_banner", "-nostdin", "-loglevel", "error")
 _SERIES: Final = (
     # Originals and encoded pictures take turns in one pipe. libvmaf takes no grey pictures, and its model reads luma
-    # only, so luma stands in for chroma.
+    # only, so the chroma planes repeat luma.
     r"mergeplanes=0x000000:{planar},split[even][odd];[even]select=not(mod(n\,2)),setpts=N[original];"
     r"[odd]select=mod(n\,2),setpts=N[encoded];[encoded][original]libvmaf=n_threads={threads}:log_fmt=csv:log_path={log}"
 )
@@ -103,11 +103,7 @@ class VmafMeter(Closing):
 
     def close(self) -> None:
         """End FFmpeg."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.kill_group()
-            running.end.close()
-            running.ended()
+        self._ended()
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
@@ -148,13 +144,16 @@ class VmafMeter(Closing):
             raise self._failure() from error
 
     def _failure(self) -> EncoderFailed:
+        return EncoderFailed(f"the FFmpeg that measures VMAF failed: {self._ended()}")
+
+    def _ended(self) -> str:
+        """End FFmpeg if it runs; return what it said last."""
         running, self._running = self._running, None
-        why = "it is closed"
-        if running is not None:
-            running.kill_group()
-            running.end.close()
-            why = running.ended()
-        return EncoderFailed(f"the FFmpeg that measures VMAF failed: {why}")
+        if running is None:
+            return "it is closed"
+        running.kill_group()
+        running.end.close()
+        return running.ended()
 
 
 def checked_tool(required: str) -> VmafTool:

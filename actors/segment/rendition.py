@@ -181,7 +181,8 @@ class RenditionEncoding(Closing):
         """Show these pictures to the encoder in turn, ``ahead_frames`` altogether; their packets are not kept.
 
         Without them, x264 and x265 save bits in the last pictures of a segment, to which no later picture refers. The
-        first of them is a keyframe, so no packet of the segment refers to them.
+        first of them is a keyframe, so no packet of the segment refers to them. They are enough to tell what follows,
+        although nothing is burnt into them and their times are those of a constant rate.
         """
         settings, last = self._made.encoder, self._last_ticks
         if last is None or not pictures or not settings.ahead_frames:

@@ -42,7 +42,10 @@ class SinkThread(Closing):
         self._hand(lambda: self._sink.follow(given))
 
     def drain(self) -> bool:
-        """Wait for one call, after adding some that drain the sink; return False once nothing is left."""
+        """Wait for one call, after adding some that drain the sink; return False once nothing is left.
+
+        Calls that still wait then find nothing to do.
+        """
         while len(self._calls) < _CALLS:
             self._calls.append(self._thread.submit(self._sink.drain))
         return self._calls.popleft().result()

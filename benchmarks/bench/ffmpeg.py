@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from .failures import command_failed
+from .failures import CommandFailed, command_failed
 
 __all__ = [
     "QUIET",
@@ -28,7 +28,7 @@ _NAMED_BY = "IMAGEIO_FFMPEG_EXE"
 """imageio-ffmpeg's variable for the path of an FFmpeg; here it works even if that package is not installed."""
 
 
-class NoFFmpeg(Exception):
+class NoFFmpeg(CommandFailed):
     """There is no FFmpeg to compare with; the message is one line with the next step."""
 
 

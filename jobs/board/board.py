@@ -68,12 +68,12 @@ class Board:
     def of_some(self, numbers: Collection[int]) -> "Board":
         """Return a board on which only these segments wait, of those that are not merged; all others are joined."""
 
-        def anew(each: BoardSegment) -> BoardSegment:
+        def on_new_board(each: BoardSegment) -> BoardSegment:
             state = SegmentState.WAITING if each.number in numbers else SegmentState.JOINED
             new = BoardSegment(each.number, each.until, each.frames, state, each.entry_moves, history=each.history)
             return each if each.state is SegmentState.MERGED else replace(new, runs=each.runs)
 
-        return replace(self, segments=tuple(map(anew, self.segments)))
+        return replace(self, segments=tuple(map(on_new_board, self.segments)))
 
     @property
     def is_done(self) -> bool:

@@ -76,7 +76,6 @@ class GrowingFile:
         self._end = end
         self._position = 0
         self._pause = threading.Event()
-        self.waits_at = 0  #: All bytes before this position were read
 
     def close(self) -> None:
         """Close the file."""
@@ -104,7 +103,6 @@ class GrowingFile:
             data = os.pread(self._file.fileno(), left if size < 0 else min(size, left), self._position)
             if data or is_final:
                 self._position += len(data)
-                self.waits_at = max(self.waits_at, self._position)
                 return data
             self._pause.wait(_POLL_S)
         return b""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -31,6 +31,7 @@ from ..package.values import Layout, Package, PackageStage
 from ..report.events import Event
 from ..report.report import Report
 from ..request.config import load_config
+from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
 from ..source.source import SourceReading
 from .events import FollowEvents
@@ -55,7 +56,6 @@ _REFUSED: Final = {
     "end_s": "--end",
 }
 _OF_WHOLE: Final = {"fps": "--fps", "loudness_lufs": "--loudness", "burn_subtitles": "--burn-subtitles"}
-_NO_CROP: Final = ("--crop auto needs a finished file, and --follow has none", "Give the crop as numbers.")
 
 
 async def follow_ladder(
@@ -94,20 +94,25 @@ async def follow_ladder(
 
 def _settled(spec: LadderSpec) -> LadderSpec:
     """Return the request with local paths and a segment length. Raises UsageError: an option needs the whole file."""
-    for name, flag in (_REFUSED | _OF_WHOLE).items():
-        if getattr(spec, name, None):
-            raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
+    _refuse(spec, _REFUSED | _OF_WHOLE)
     if "layout" in spec.model_fields_set and spec.layout is not Layout.FILES:
         raise UsageError("a track in one file cannot grow with its playlist", "Use --layout files.")
     if spec.subtitles not in (None, "none") and "subtitles" in spec.model_fields_set:
         raise UsageError("--follow leaves subtitles out", "Leave out --subtitles.")
-    if getattr(spec, "crop", None) == "auto":
-        raise UsageError(*_NO_CROP)
     if not is_local(spec.source):
         raise UsageError(f"--follow reads a file of this machine, not {spec.source}", "Run it where the file grows.")
     segment_s = spec.segment_s or spec.packaged_s
     fixed = {"layout": Layout.FILES, "segment_s": segment_s, "subtitles": "none"}
     return spec.model_copy(update=fixed).resolved()
+
+
+def _refuse(spec: LadderSpec | TranscodeSpec, flags: Mapping[str, str]) -> None:
+    """Raise UsageError if the request has one of these options, or another that needs the whole file."""
+    for name, flag in flags.items():
+        if getattr(spec, name, None):
+            raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
+    if spec.crop == "auto":
+        raise UsageError("--crop auto needs a finished file, and --follow has none", "Give the crop as numbers.")
 
 
 def _leave(spool: Spool, target: LiveFolder, path: Path) -> None:
@@ -341,11 +346,7 @@ def _ahead_s(index: TrackIndex, ends: Sequence[int | None]) -> Fraction:
 def _checked(ladder: Ladder) -> Ladder:
     """Return the first plan. Raises UsageError: a rendition needs the whole file."""
     for plan in ladder.plans.values():
-        for name, flag in _OF_WHOLE.items():
-            if getattr(plan.spec, name):
-                raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
-        if plan.spec.crop == "auto":
-            raise UsageError(*_NO_CROP)
+        _refuse(plan.spec, _OF_WHOLE)
     return ladder
 
 

@@ -1,12 +1,12 @@
 """The journal of a followed recording: which parts are encoded, and which segments are published."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
+from ...actors.media.whole_file import write_whole
 from ...errors import JournalRefused
 from ..join.spool import storage_error
 from ..report.report import Report
@@ -49,11 +49,6 @@ class FollowState:
     published: dict[str, int] = field(default_factory=dict)  #: How many segments of each track are in the playlists
 
     @property
-    def taken(self) -> int:
-        """How many segments are encoded."""
-        return self.parts[-1].until if self.parts else 0
-
-    @property
     def ends(self) -> tuple[int | None, ...]:
         """Where the segments end that are encoded."""
         return tuple(ticks for part in self.parts for ticks in part.ends)
@@ -86,13 +81,8 @@ class FollowState:
 
     def write(self, path: Path) -> None:
         """Replace the file in one step. Raises StorageFailed."""
-        aside = path.with_suffix(".new")
         try:
-            with aside.open("w", encoding="utf-8") as file:
-                json.dump(asdict(self), file, default=str)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
+            write_whole(path, json.dumps(asdict(self), default=str).encode())
         except OSError as error:
             raise storage_error(error, path) from error
 

@@ -1,4 +1,4 @@
-"""A ladder's plan for people and programs: what would be made of a source, and what left out."""
+"""The plan of a ladder, as text and as JSON: what would be made of a source, and what would be left out."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -40,8 +40,14 @@ class RatePass:
     crfs: Mapping[int, Fraction]
 
 
-class RatePasses:
-    """Runs the passes of one job.
+async def run_passes(
+    goal: RateGoal,
+    *,
+    encode: Callable[[RatePass], Awaitable[None]],
+    tries: Callable[[], Mapping[int, tuple[PassTry, ...]]],
+    other_bytes: Callable[[int], Awaitable[int]],
+) -> SizeBudget:
+    """Run all passes of one job, and return the budget that the film was to keep.
 
     Args:
         goal: what the film has to reach.
@@ -49,34 +55,17 @@ class RatePasses:
         tries: returns the encodings of each segment in order, of the segments that have any.
         other_bytes: returns the size of everything in the file but pictures after a pass; after the sample, a guess.
     """
-
-    def __init__(
-        self,
-        goal: RateGoal,
-        *,
-        encode: Callable[[RatePass], Awaitable[None]],
-        tries: Callable[[], Mapping[int, tuple[PassTry, ...]]],
-        other_bytes: Callable[[int], Awaitable[int]],
-    ) -> None:
-        self._goal = goal
-        self._encode = encode
-        self._tries = tries
-        self._other_bytes = other_bytes
-
-    async def run(self) -> SizeBudget:
-        """Run all passes, and return the budget that the film was to keep."""
-        goal = self._goal
-        await self._encode(RatePass(SAMPLE, dict.fromkeys(goal.sample, goal.first_crf)))
-        budget = goal.budget(await self._other_bytes(SAMPLE))
-        crf = crf_of_film(goal, self._tries(), budget)
-        await self._encode(RatePass(FILM, dict.fromkeys(range(len(goal.weights)), crf)))
-        for number in range(ADJUST, ADJUST + MOST_ADJUSTED):
-            budget = goal.budget(await self._other_bytes(number - 1))
-            changed = adjusted(goal, self._tries(), budget, number)
-            if not changed:
-                break
-            await self._encode(RatePass(number, changed))
-        return budget
+    await encode(RatePass(SAMPLE, dict.fromkeys(goal.sample, goal.first_crf)))
+    budget = goal.budget(await other_bytes(SAMPLE))
+    crf = crf_of_film(goal, tries(), budget)
+    await encode(RatePass(FILM, dict.fromkeys(range(len(goal.weights)), crf)))
+    for number in range(ADJUST, ADJUST + MOST_ADJUSTED):
+        budget = goal.budget(await other_bytes(number - 1))
+        changed = adjusted(goal, tries(), budget, number)
+        if not changed:
+            break
+        await encode(RatePass(number, changed))
+    return budget
 
 
 def crf_of_film(goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: SizeBudget) -> Fraction:

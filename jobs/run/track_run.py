@@ -36,7 +36,7 @@ from ..journal.records import Begun, Encoded, OtherBytes
 from ..journal.work import WorkPlace
 from ..plan.placing import settled_demand
 from ..plan.plan import Plan
-from ..rate.passes import ADJUST, FILM, SAMPLE, RatePass, RatePasses
+from ..rate.passes import ADJUST, FILM, SAMPLE, RatePass, run_passes
 from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..report.time_left import time_left_s
@@ -159,13 +159,12 @@ class TrackRun:
         if self._rate.goal is None:
             await self._run_board()
             return
-        passes = RatePasses(
+        self._budget = await run_passes(
             self._rate.goal,
             encode=self._encode_pass,
             tries=lambda: self._rate.tries,
             other_bytes=partial(self._other_bytes, audio),
         )
-        self._budget = await passes.run()
         self._rate.begin_join()
         for segment, following in self._encoded_segments():
             self._joins.put_nowait((segment.facts.segment, following))

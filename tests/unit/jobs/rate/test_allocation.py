@@ -24,7 +24,7 @@ from codecfleet.jobs.rate.allocation import (
     predicted_bytes,
 )
 from codecfleet.jobs.rate.goal import RateGoal, sampled
-from codecfleet.jobs.rate.passes import ADJUST, FILM, SAMPLE, PassTry, RatePass, RatePasses
+from codecfleet.jobs.rate.passes import ADJUST, FILM, SAMPLE, PassTry, RatePass, run_passes
 
 FINE = RateScale.of(PROFILES[Codec.H264])
 WHOLE = RateScale.of(PROFILES[Codec.AV1])
@@ -160,8 +160,8 @@ class FakeFilm:
 
     def run(self, goal: RateGoal) -> SizeBudget:
         """Run all passes."""
-        passes = RatePasses(goal, encode=self.encode, tries=lambda: self.tries, other_bytes=self.other_bytes)
-        return asyncio.run(passes.run())
+        passes = run_passes(goal, encode=self.encode, tries=lambda: self.tries, other_bytes=self.other_bytes)
+        return asyncio.run(passes)
 
     @property
     def total(self) -> int:
