@@ -24,12 +24,16 @@ class Limits(NamedTuple):
     cpu_s: int | None = None  #: processor time of all threads together, after which the kernel ends the process
 
     def impose(self, process: int) -> None:
-        """Impose the limits on a process that has just started."""
+        """Impose the limits on a child process that has just started.
+
+        A limit that the child has inherited is not set again: a confined process may not set limits of others.
+        """
         for kind, limit in ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_CPU, self.cpu_s)):
             if limit is not None:
-                _, most = resource.prlimit(process, kind)
-                least = limit if most == resource.RLIM_INFINITY else min(limit, most)
-                resource.prlimit(process, kind, (least, least))
+                inherited = resource.getrlimit(kind)
+                least = limit if inherited[1] == resource.RLIM_INFINITY else min(limit, inherited[1])
+                if inherited != (least, least):
+                    resource.prlimit(process, kind, (least, least))
 
 
 UNLIMITED: Final = Limits()

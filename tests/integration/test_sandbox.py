@@ -182,6 +182,36 @@ def test_where_it_is_required_and_impossible(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_confined_worker_runs_work_alone(tmp_path: Path) -> None:
+    """The helper for work that twice lost its worker starts, with the memory limit that it has inherited."""
+    program = """
+import asyncio, resource, sys
+from pathlib import Path
+from codecfleet.cluster import machine
+from codecfleet.cluster.sandbox.confine import FileAccess, confine
+confine(FileAccess(reads=(), writes=(Path(sys.argv[1]),)), machine.memory_bytes())
+from codecfleet.actors.worker.helper import Helper
+from codecfleet.cluster.worker.helper_program import CPU, spawn_helper
+
+def limited(slots):
+    started = spawn_helper(CPU, slots)
+    limits.append(resource.getrlimit(resource.RLIMIT_DATA))
+    return started
+
+async def main():
+    helper = Helper(limited, 1)
+    await helper.is_up.wait()
+    print(helper.has_been_ready, helper.gone, limits[0][0] == 2 * machine.memory_bytes())
+    helper.end("it is not needed")
+
+limits = []
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("True  True\n", 0), done.stderr
+
+
 def test_other_threads_are_not_left_outside() -> None:
     """If a process has other threads, it is not confined at all."""
     program = """
