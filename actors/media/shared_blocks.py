@@ -114,11 +114,12 @@ class HeldBlocks:
 
     def hold(self) -> None:
         """Make the blocks, or share those of another job; remove the blocks of killed jobs."""
+        with suppress(OSError):
+            _remove_left()
         version = None if is_local(self._source) else remote_version(self._source)
         if version is None or not version[0]:
             return
         with suppress(OSError):  # without blocks, every pass fetches the source again
-            _remove_left()
             folder = _folder(self._source)
             if os.path.lexists(folder):
                 self._held = _join(folder) if _is_ours(folder) else None
@@ -147,12 +148,13 @@ def blocks_held(*sources: str) -> Iterator[None]:
 
 def _make(folder: Path, size_bytes: int, version: str) -> int:
     unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.stem}-", suffix=_SUFFIX))
-    with (unfinished / _DATA).open("wb") as data:
-        data.truncate(size_bytes)
-    with (unfinished / _MARKS).open("wb") as marks:
-        marks.truncate(_block_count(size_bytes))
-    (unfinished / _VERSION).write_text(version)
     held = _join(unfinished)
+    with undone_by(lambda: _let_go(unfinished, held)):
+        with (unfinished / _DATA).open("wb") as data:
+            data.truncate(size_bytes)
+        with (unfinished / _MARKS).open("wb") as marks:
+            marks.truncate(_block_count(size_bytes))
+        (unfinished / _VERSION).write_text(version)
     try:
         unfinished.rename(folder)
     except OSError:  # another job was faster
@@ -162,9 +164,14 @@ def _make(folder: Path, size_bytes: int, version: str) -> int:
 
 
 def _join(folder: Path) -> int:
-    held = os.open(folder / _VERSION, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    held = _opened(folder)
     fcntl.flock(held, fcntl.LOCK_SH)
     return held
+
+
+def _opened(folder: Path) -> int:
+    """Open a folder, whose lock says whether a job holds it: the kernel lets go of a killed job's lock."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _let_go(folder: Path, held: int) -> None:
@@ -172,7 +179,7 @@ def _let_go(folder: Path, held: int) -> None:
     with suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # If another job has since made blocks under the same name, those blocks are left to that job.
-        if os.path.samestat(os.fstat(held), (folder / _VERSION).lstat()):
+        if os.path.samestat(os.fstat(held), folder.lstat()):
             shutil.rmtree(folder, ignore_errors=True)
     os.close(held)
 
@@ -180,9 +187,8 @@ def _let_go(folder: Path, held: int) -> None:
 def _remove_left() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*{_SUFFIX}"):
         with suppress(OSError):
-            if not _is_ours(folder):
-                continue
-            _let_go(folder, os.open(folder / _VERSION, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            if _is_ours(folder):
+                _let_go(folder, _opened(folder))
 
 
 def _is_ours(folder: Path) -> bool:

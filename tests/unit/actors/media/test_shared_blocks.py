@@ -107,19 +107,24 @@ def test_another_version_is_not_taken_for_it() -> None:
     held.let_go()
 
 
-def test_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
-    """The next job removes blocks that no running job holds."""
+@pytest.mark.parametrize("cut_short", [False, True], ids=["whole", "killed while it made or removed them"])
+@pytest.mark.parametrize("next_source", [URL, "flaky://films/gone.mp4", "film.mp4"], ids=["same", "away", "local"])
+def test_what_a_killed_job_left_is_removed(tmp_path: Path, next_source: str, *, cut_short: bool) -> None:
+    """The next job removes blocks that no running job holds, whatever the job reads."""
     left = tmp_path / "left"
     held = HeldBlocks(URL)
     held.hold()
     (folder,) = tmp_path.iterdir()
     folder.rename(left)  # as if the job of these blocks had been killed
     held.let_go()
-    left.rename(folder.with_name(folder.name.replace(folder.stem[-4:], "dead")))
-    other = HeldBlocks(URL)
+    left.rename(folder)
+    if cut_short:
+        (folder / "version").unlink()
+    other = HeldBlocks(next_source)
     other.hold()
-    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
+    assert [each.name for each in tmp_path.iterdir()] == ([folder.name] if next_source == URL else [])
     other.let_go()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_others_put_there_is_not_looked_into(tmp_path: Path) -> None:
