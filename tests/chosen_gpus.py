@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from codecfleet.actors.device.work import Work, WorkContext
@@ -25,6 +26,22 @@ from tests.replaying import unpickled
 REPOSITORY: Final = Path(__file__).parents[1]
 BY_RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start", "--num-cpus", "2")
 BY_CODECFLEET: Final = (sys.executable, "-m", "codecfleet", "node", "start", "--spot", "off", "--cpus", "2")
+BY_EXPORTS: Final = (
+    *("sh", "-c", f'eval "$({shlex.quote(sys.executable)} -m codecfleet node env --cpus 2)" && exec "$@"', "sh"),
+    *BY_RAY,
+)
+SHARER: Final = """
+import ray, sys, time
+ray.init(log_to_driver=False, namespace="a stranger")
+
+@ray.remote(num_cpus=0, num_gpus=0.4)
+class Stranger:
+    def gpus(self):
+        return ray.get_gpu_ids()
+
+ray.get(Stranger.options(name="s" + sys.argv[1], lifetime="detached").remote().gpus.remote())
+"""
+"""Another program's actor, which leaves enough of its GPU for a worker."""
 WORKS: Final = 400
 """More than one GPU's worker runs at a time."""
 PATIENCE_S: Final = 60.0
@@ -58,6 +75,32 @@ class WorkersGpu:
     seen: tuple[str, ...]  #: the UUIDs of all GPUs that the process sees
     chosen: set[str] = field(default_factory=set)  #: the GPUs of the lanes for which it got slots
     reported: set[str] = field(default_factory=set)
+
+
+class Way(NamedTuple):
+    """A way to start a node: the first words of the command, its options, and variables."""
+
+    start: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    variables: dict[str, str] = {}  # noqa: RUF012 - never changed
+    is_shared: bool = False  #: whether another program's actor has a part of a GPU
+
+
+def ways(uuids: Sequence[str], whole: int) -> dict[str, Way]:
+    """Return the ways to start a node on a machine whose GPUs and slices have these UUIDs, on ``whole`` GPUs."""
+    count, last_first = str(len(uuids)), ",".join(sorted(uuids, reverse=True))
+    numbers = ",".join(map(str, reversed(range(whole))))
+    pod = {"NVIDIA_VISIBLE_DEVICES": last_first}
+    as_operator = ("--num-gpus", count, "--resources", json.dumps({"video": 1}))
+    return {
+        "codecfleet": Way(BY_CODECFLEET, ("--",)),
+        "ray": Way(BY_RAY),
+        "ray with a number": Way(BY_RAY, ("--num-gpus", count)),
+        "visible numbers": Way(BY_RAY, ("--num-gpus", str(whole)), {"CUDA_VISIBLE_DEVICES": numbers}),
+        "visible uuids": Way(BY_RAY, ("--num-gpus", count), {"CUDA_VISIBLE_DEVICES": last_first}),
+        "pod": Way(BY_RAY, as_operator, pod, is_shared=True),
+        "pod with exports": Way(BY_EXPORTS, as_operator, pod),
+    }
 
 
 def workers_gpus(folder: Path, environment: Mapping[str, str], gpus: int) -> list[WorkersGpu]:

@@ -58,8 +58,14 @@ class Cluster:
     cloud: "subprocess.Popen[str]"  #: its metadata server
     keeps: bool
     jobs_at_once: int  #: of each node
+    cpus: int = 1  #: of each node, each for a segment
     programs: dict[str, psutil.Popen] = field(default_factory=dict)
     starts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def slots(self) -> int:
+        """Return how many segments the nodes encode at the same time: so many may be in flight at a fault."""
+        return self.cpus * len(NODES)
 
     @property
     def queue(self) -> str:
@@ -72,7 +78,9 @@ class Cluster:
 
     async def start(self, address: str) -> None:
         """Start a node, and wait until it is up; nothing is left of an earlier one but the state of a GCS."""
-        place = ["--head", "--cpus", "0"] if address == HEAD else ["--address", f"{HEAD}:{PORT}", "--cpus", "1"]
+        place = (
+            ["--head", "--cpus", "0"] if address == HEAD else ["--address", f"{HEAD}:{PORT}", "--cpus", str(self.cpus)]
+        )
         drives = (
             []
             if address == HEAD
@@ -162,7 +170,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def cluster(*, keeps: bool = False, jobs_at_once: int = 1, **variables: str) -> Iterator[Cluster]:
+def cluster(*, keeps: bool = False, jobs_at_once: int = 1, cpus: int = 1, **variables: str) -> Iterator[Cluster]:
     """Yield a cluster whose nodes have not been started, with a queue of its own."""
     command = ["unshare", "--net", "sh", "-e", "-c", "\n".join(NETWORK)]
     pipe, around = subprocess.PIPE, {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -174,7 +182,7 @@ def cluster(*, keeps: bool = False, jobs_at_once: int = 1, **variables: str) -> 
         assert cloud.stdout is not None
         assert cloud.stdout.readline() == "up\n"
         here.prefix = ("nsenter", "--net", f"--target={cloud.pid}")
-        found = Cluster(here, server, cloud, keeps, jobs_at_once)
+        found = Cluster(here, server, cloud, keeps, jobs_at_once, cpus)
         try:
             yield found
         finally:

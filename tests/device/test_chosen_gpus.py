@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
-from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, assert_chosen, workers_gpus
+from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, SHARER, assert_chosen, ways, workers_gpus
 from tests.integration.ray_cluster import RayCluster, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(110)]
@@ -55,15 +54,24 @@ def test_each_worker_has_the_gpu_that_placement_chose(visible: str, uuids: list[
     assert_chosen(found, {uuid: uuid for uuid in uuids})
 
 
-@pytest.mark.parametrize("starters", ["codecfleet", "ray", "both"])
+@pytest.mark.parametrize("way", [*ways([], 0)])
 def test_each_worker_of_a_cluster_has_the_chosen_gpu(
-    starters: str, uuids: list[str], cluster: RayCluster, events: Path
+    way: str, uuids: list[str], cluster: RayCluster, events: Path
 ) -> None:
-    """However its node was started; of two nodes that count the same GPUs, only one has a worker on each."""
-    with ExitStack() as nodes:
-        if starters != "ray":
-            nodes.enter_context(cluster.started_node("--", env={"STARTED_BY": "codecfleet"}, start=BY_CODECFLEET))
-        if starters != "codecfleet":
-            variables = {CUDA_VARIABLE: ",".join(reversed(uuids))}
-            nodes.enter_context(cluster.started_node("--num-gpus", str(len(uuids)), env=variables, start=BY_RAY))
+    """However its node was started."""
+    started = ways(uuids, len(uuids))[way]
+    # The variable tells the node's processes from those of the head.
+    variables = {"STARTED_BY": "a test", **started.variables}
+    with cluster.started_node(*started.options, env=variables, start=started.start):
+        if started.is_shared:
+            cluster.python(SHARER, "0")
+        assert_chosen(workers_gpus(events, cluster.env, len(uuids)), {uuid: uuid for uuid in uuids})
+
+
+def test_two_nodes_of_one_machine_share_no_gpu(uuids: list[str], cluster: RayCluster, events: Path) -> None:
+    """Both nodes count the same GPUs; only one of them has a worker on each."""
+    with (
+        cluster.started_node("--", env={"STARTED_BY": "codecfleet"}, start=BY_CODECFLEET),
+        cluster.started_node(env={"STARTED_BY": "ray"}, start=BY_RAY),
+    ):
         assert_chosen(workers_gpus(events, cluster.env, len(uuids)), {uuid: uuid for uuid in uuids})

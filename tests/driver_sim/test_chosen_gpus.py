@@ -3,10 +3,7 @@
 ``tests/unit/cluster/supervisor/state/test_chosen_devices.py`` tries more machines, without Ray.
 """
 
-import json
 import os
-import shlex
-import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from codecfleet.cluster.fleet_variables import EVENTS
-from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, assert_chosen, workers_gpus
+from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, SHARER, assert_chosen, ways, workers_gpus
 from tests.integration.ray_cluster import RayCluster, ray_cluster
 
 from .simulated_driver import needs
@@ -23,23 +20,6 @@ from .test_slices import ON_NVENC, PARTS, clip, machine, processes, report_of, s
 
 __all__ = ["clip"]  # a fixture
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300), needs("PyNvVideoCodec")]
-
-BY_EXPORTS: Final = (
-    *("sh", "-c", f'eval "$({shlex.quote(sys.executable)} -m codecfleet node env --cpus 2)" && exec "$@"', "sh"),
-    *BY_RAY,
-)
-SHARER: Final = """
-import ray, sys, time
-ray.init(log_to_driver=False, namespace="a stranger")
-
-@ray.remote(num_cpus=0, num_gpus=0.4)
-class Stranger:
-    def gpus(self):
-        return ray.get_gpu_ids()
-
-ray.get(Stranger.options(name="s" + sys.argv[1], lifetime="detached").remote().gpus.remote())
-"""
-"""Another program's actor, which leaves enough of its GPU for a worker."""
 
 
 class Gpus(NamedTuple):
@@ -61,35 +41,9 @@ def gpus_of(kind: str) -> Gpus:
 KINDS: Final = {kind: gpus_of(kind) for kind in ("whole", "slices", "guests", "mixed")}
 
 
-class Way(NamedTuple):
-    """A way to start a node: the first words of the command, its options, and variables."""
-
-    start: tuple[str, ...]
-    options: tuple[str, ...] = ()
-    variables: dict[str, str] = {}  # noqa: RUF012 - never changed
-    is_shared: bool = False  #: whether another program's actor has a part of a GPU
-
-
-def ways(gpus: Gpus) -> dict[str, Way]:
-    """Return the ways to start a node on a machine with these GPUs."""
-    count, last_first = str(len(gpus.uuids)), ",".join(sorted(gpus.uuids.values(), reverse=True))
-    numbers = ",".join(map(str, reversed(range(gpus.whole))))
-    pod = {"NVIDIA_VISIBLE_DEVICES": last_first}
-    as_operator = ("--num-gpus", count, "--resources", json.dumps({"video": 1}))
-    return {
-        "codecfleet": Way(BY_CODECFLEET, ("--",)),
-        "ray": Way(BY_RAY),
-        "ray with a number": Way(BY_RAY, ("--num-gpus", count)),
-        "visible numbers": Way(BY_RAY, ("--num-gpus", str(gpus.whole)), {"CUDA_VISIBLE_DEVICES": numbers}),
-        "visible uuids": Way(BY_RAY, ("--num-gpus", count), {"CUDA_VISIBLE_DEVICES": last_first}),
-        "pod": Way(BY_RAY, as_operator, pod, is_shared=True),
-        "pod with exports": Way(BY_EXPORTS, as_operator, pod),
-    }
-
-
 ROWS: Final = [
     pytest.param(kind, way, marks=pytest.mark.ci) if (kind, way) == ("mixed", "ray with a number") else (kind, way)
-    for kind, way in product(KINDS, ways(KINDS["whole"]))
+    for kind, way in product(KINDS, ways([], 0))
 ]
 
 
@@ -112,7 +66,7 @@ def test_a_worker_of_a_cluster_has_the_chosen_gpu(
 ) -> None:
     """Placement, worker and CUDA name the same GPU, however the node was started, and no two workers share one."""
     gpus = KINDS[kind]
-    started = ways(gpus)[way]
+    started = ways([*gpus.uuids.values()], gpus.whole)[way]
     variables = {**simulated(kind, tmp_path / "simulation"), **started.variables}
     with cluster.started_node(*started.options, env=variables, start=started.start):
         if started.is_shared:

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.queue_cluster import obstacle
+from codecfleet.cluster.machine import cores
+from tests.queue_cluster import NODES, obstacle
 
 from .rehearsal import Plan, rehearse, tables
 
@@ -26,7 +27,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the cluster
     for name in [name for name in os.environ if name.startswith("CODECFLEET_")]:
         del os.environ[name]
-    result = rehearse(Plan(asked.jobs, asked.media, asked.logs), lambda line: print(line, flush=True))
+    each = max(1, (cores() - len(NODES)) // len(NODES))  # the head and the jobs' own programs need cores too
+    plan = Plan(asked.jobs, asked.media, asked.logs, each, asked.jobs_at_once or max(2, cores() // 10))
+    began_s = time.monotonic()
+    result = rehearse(plan, lambda line: print(f"{time.monotonic() - began_s:4.0f} s: {line}", flush=True))
     machine = f"{platform.platform()}, {os.cpu_count()} cores"
     result |= {"machine": machine, "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     if asked.output is not None:
@@ -42,6 +46,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearsal", description=__doc__)
     parser.add_argument(
         "--jobs", type=int, default=200, metavar="N", help="transcode jobs, 24 or more (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs-at-once",
+        type=int,
+        metavar="N",
+        help="jobs that each node runs at the same time; default: one for each ten cores of the machine, two at least",
     )
     parser.add_argument(
         "--media",

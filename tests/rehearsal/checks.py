@@ -9,9 +9,9 @@ from typing import Any, Final
 from codecfleet import Queue, QueuedJob
 from codecfleet.cluster.queue.tenants import Prices
 from codecfleet.cluster.queue.values import Usage
-from tests.queue_cluster import left_temporary
+from tests.queue_cluster import NODES, left_temporary
 
-from .faults import AT_ONCE, SLOTS, Struck
+from .faults import Fault, Struck
 from .watch import Watch
 from .work import SHARES, Wanted, sha256
 
@@ -42,11 +42,13 @@ def wrong_ends(wanted: Sequence[Wanted], jobs: Sequence[QueuedJob]) -> Iterator[
                 yield f"{each.job_id}: {output.name} has other bytes, or is missing"
 
 
-def wrong_costs(struck: Sequence[Struck]) -> Iterator[str]:
-    """Yield which fault has cost too much, or after which one a job stood still."""
+def wrong_costs(struck: Sequence[Struck], missed: Sequence[Fault]) -> Iterator[str]:
+    """Yield which fault has cost too much or was missed, or after which one a job stood still."""
+    for fault in missed:
+        yield f"{fault}: no job was in its middle: give more jobs, or longer films"
     for each in struck:
-        if each.redone > SLOTS:
-            yield f"{each.fault}: {each.redone} segments ran again, {SLOTS} at most were in flight"
+        if each.redone > each.redone_allowed:
+            yield f"{each.fault}: {each.redone} segments ran again, {each.redone_allowed} at most were in flight"
         if each.all_s is None:
             yield f"{each.fault}: a job made no progress afterwards"
 
@@ -64,8 +66,9 @@ def left_files(folder: Path, wanted: Sequence[Wanted], temporary: Path, killed: 
 class Tenants:
     """What each tenant got and has to pay."""
 
-    def __init__(self, watch: Watch, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, watch: Watch, wanted: Sequence[Wanted], jobs_at_once: int) -> None:
         self._watch = watch
+        self._jobs_at_once = jobs_at_once * len(NODES)
         self._wanted = {each.job_id: each for each in wanted}
         self.problems: list[str] = []
         self.rows: list[dict[str, Any]] = []
@@ -102,7 +105,7 @@ class Tenants:
         """
         until_s, used_s = self._watch.fair
         by_share = [used_s.get(tenant, 0.0) / share for tenant, share in SHARES.items()]
-        bound_s = longest_s * SLOTS * AT_ONCE
+        bound_s = longest_s * self._jobs_at_once
         ratio = used_s.get("films", 0.0) / max(used_s.get("news", 0.0), 0.001)
         self.fairness = {
             "until_s": round(until_s, 1),

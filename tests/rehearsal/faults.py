@@ -14,10 +14,6 @@ from tests.queue_cluster import HEAD, NODES, SPOT, Cluster
 
 from .watch import Watch
 
-SLOTS: Final = len(NODES)
-"""Segments that the cluster encodes at the same time, one on each node: so many may be in flight at a fault."""
-AT_ONCE: Final = 2
-"""Jobs that a node runs at the same time."""
 DOWN_S: Final = 3.0
 NOTICE_S: Final = 30
 FOUND_S: Final = 600.0
@@ -47,6 +43,7 @@ class Struck:
 
     fault: Fault
     victims: list[QueuedJob]
+    redone_allowed: int  #: segments that may run again
     at_s: float = 0.0
     back_s: float = 0.0  #: when what had failed was there again
     redone_before: int = 0
@@ -63,7 +60,7 @@ class Struck:
             "first_progress_after_s": self.first_s,
             "all_progress_after_s": self.all_s,
             "redone": self.redone,
-            "redone_allowed": SLOTS,
+            "redone_allowed": self.redone_allowed,
         }
 
 
@@ -75,6 +72,7 @@ class Faults:
     watch: Watch
     say: Callable[[str], object]
     struck: list[Struck] = field(default_factory=list)
+    missed: list[Fault] = field(default_factory=list)  #: those for which all jobs were over too soon
 
     async def run(self, jobs: int) -> None:
         """Carry them out while ``jobs`` end, the next one when what had failed is there again."""
@@ -82,15 +80,20 @@ class Faults:
             after = number * jobs * 3 // (4 * len(Fault))
             await until(lambda after=after: self.watch.over >= after, 3600)  # type: ignore[misc]
             redone = await self.watch.redone()
-            victims = await self._victims(fault)
-            struck = Struck(fault, victims, at_s=self.watch.now_s, redone_before=redone)
+            if not (victims := await self._victims(fault)):
+                self.missed.append(fault)
+                continue
+            struck = Struck(fault, victims, self.cluster.slots, at_s=self.watch.now_s, redone_before=redone)
             self.struck.append(struck)
             await self._strike(fault, victims[0])
             struck.back_s = self.watch.now_s
             self.say(f"{struck.at_s:6.0f} s: {fault}; there again at {struck.back_s:.0f} s")
 
     async def _victims(self, fault: Fault) -> list[QueuedJob]:
-        """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes."""
+        """Wait for a job in its middle, on a node that can be struck; return it with all that the fault strikes.
+
+        Return none if all jobs are over.
+        """
         nodes, until_s = _OF_A_NODE.get(fault), self.watch.now_s + FOUND_S
         while self.watch.now_s < until_s:
             for job in self.watch.in_the_middle():
@@ -98,6 +101,8 @@ class Faults:
                     return [job, *(other for other in self.watch.begun() if other.job_id != job.job_id)]
                 if self.cluster.runs(job)[0] in nodes:
                     return [job]
+            if self.watch.over == len(self.watch.jobs):
+                return []
             await asyncio.sleep(0.05)
         raise AssertionError(f"{fault}: no job was in its middle within {FOUND_S:.0f} s: give longer films")
 

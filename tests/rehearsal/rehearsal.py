@@ -16,7 +16,7 @@ from tests.integration.test_queue import until
 from tests.queue_cluster import HEAD, NODES, Cluster, cluster
 
 from .checks import POLICY, Tenants, left_files, wrong_costs, wrong_ends
-from .faults import AT_ONCE, Fault, Faults
+from .faults import Fault, Faults
 from .watch import Watch
 from .work import SHARES, Wanted, batch, endings, make_clips, poisoned, submit, transcodes
 
@@ -31,6 +31,8 @@ class Plan:
     jobs: int  #: transcode jobs
     media: Path | None = None  #: a folder of films; None for small clips
     logs: Path | None = None  #: a folder for the nodes' logs
+    cpus: int = 1  #: of each node
+    jobs_at_once: int = 2  #: of each node
 
 
 def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
@@ -39,7 +41,8 @@ def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
     ``say`` is called with a line for each step.
     """
     began_s = time.monotonic()
-    with cluster(keeps=True, jobs_at_once=AT_ONCE, XDG_STATE_HOME="/dev/null", XDG_CONFIG_HOME="/dev/null") as found:
+    sizes = {"jobs_at_once": plan.jobs_at_once, "cpus": plan.cpus}
+    with cluster(keeps=True, **sizes, XDG_STATE_HOME="/dev/null", XDG_CONFIG_HOME="/dev/null") as found:
         temporary = found.here.folder / "tmp"
         temporary.mkdir()
         found.here.variables["TMPDIR"] = str(temporary)
@@ -53,6 +56,8 @@ def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
     return {
         "jobs": plan.jobs,
         "media": str(plan.media or "made"),
+        "cpus_each_node": plan.cpus,
+        "jobs_at_once_each_node": plan.jobs_at_once,
         **result,
         "wall_s": round(time.monotonic() - began_s),
     }
@@ -83,9 +88,9 @@ class _Rehearsal:
                 group.create_task(faults.run(len(wanted)))
             done_s = watch.now_s
             await faults.count()
-            tenants = Tenants(watch, wanted)
+            tenants = Tenants(watch, wanted, self._plan.jobs_at_once)
             await tenants.look(queue)
-            problems = [*wrong_ends(wanted, watch.jobs), *wrong_costs(faults.struck), *tenants.problems]
+            problems = [*wrong_ends(wanted, watch.jobs), *wrong_costs(faults.struck, faults.missed), *tenants.problems]
         killed = sum(each.fault in (Fault.NODE_KILLED, Fault.HEAD_KILLED) for each in faults.struck)
         problems += [*await self._end(), *left_files(self._outputs, wanted, self._temporary, killed)]
         return {

@@ -70,8 +70,8 @@ def test_a_file_that_is_no_output_is_noticed(tmp_path: Path) -> None:
 
 def test_a_fault_that_costs_too_much_is_noticed() -> None:
     """Too many repeated segments, and a job without progress, give a line each."""
-    assert list(wrong_costs([Struck(Fault.NODE_KILLED, [], redone=2, all_s=1.0)])) == []
-    assert len(list(wrong_costs([Struck(Fault.NODE_KILLED, [], redone=3, all_s=None)]))) == 2
+    assert list(wrong_costs([Struck(Fault.NODE_KILLED, [], 2, redone=2, all_s=1.0)], [])) == []
+    assert len(list(wrong_costs([Struck(Fault.NODE_KILLED, [], 2, redone=3, all_s=None)], []))) == 2
 
 
 def test_segments_that_ran_again_are_counted_in_and_between_attempts() -> None:

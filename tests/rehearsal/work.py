@@ -4,12 +4,14 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from codecfleet import QueueState
+from codecfleet.cluster.machine import cores
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.integration.test_nodes import PROGRAM, Machine
 
@@ -23,11 +25,21 @@ _LONG_EACH: Final = 7
 """One clip in seven is long enough for a fault in its middle, or more if there are few jobs."""
 _JOBS_EACH: Final = 20
 _REFUSED_EVERY: Final = 20
+_LONG: Final = 8
+"""The segments of a clip in whose middle a fault finds it."""
 NOBODY: Final = "http://127.0.0.1:9/film.mp4"
 """A source that no server has: the job fails, another try may help, so the job is parked in the end."""
 
-Ending: TypeAlias = tuple[str, str]
-"""Of a run without faults: the output's SHA-256 and "", or "" and the error's class."""
+_ALONE_CORES: Final = 2
+"""The cores for each job that runs without faults beside others."""
+
+
+class Ending(NamedTuple):
+    """How a run without faults ended: the output's SHA-256 and its segments, or the error's class."""
+
+    sha256: str
+    error: str
+    segments: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +74,61 @@ def _make(path: Path, segments: int) -> Path:
 
 
 def endings(here: Machine, films: Sequence[Path]) -> dict[tuple[Path, int], Ending]:
-    """Run each distinct job alone; return how it ended by its clip and the number of its options."""
-    return {(film, n): _ending(here, film, OPTIONS[n]) for film in sorted({*films}) for n in range(len(OPTIONS))}
+    """Run each distinct job on a fleet of its own; return how it ended by its clip and the number of its options."""
+    cases = [*product(sorted({*films}, key=_size, reverse=True), range(len(OPTIONS)))]
+    with ThreadPoolExecutor(max(1, cores() // _ALONE_CORES)) as threads:
+        return dict(zip(cases, threads.map(lambda case: _ending(here, *case), cases), strict=True))
 
 
-def _ending(here: Machine, film: Path, options: Sequence[str]) -> Ending:
-    output = here.folder / "alone.mkv"
-    ran = here.run("transcode", film, output, *_EACH, *options)
+def _size(film: Path) -> int:
+    return film.stat().st_size
+
+
+def _ending(here: Machine, film: Path, number: int) -> Ending:
+    output = here.folder / f"alone-{number}-{film.name}.mkv"
+    ran = here.run("transcode", film, output, *_EACH, "--workers", _ALONE_CORES, *OPTIONS[number])
     last = json.loads(ran.stdout.splitlines()[-1])
     if last["event"] == "failed":
-        return "", str(last["error"])
-    found = sha256(output)
+        return Ending("", str(last["error"]))
+    found = Ending(sha256(output), "", len(last["report"]["segments"]))
     output.unlink()
-    return found, ""
+    return found
 
 
 def transcodes(
     films: Sequence[Path], ended: dict[tuple[Path, int], Ending], folder: Path, jobs: int
 ) -> Iterator[Wanted]:
-    """Return that many jobs, which take the clips in turn; those that fail alone are one in ``_REFUSED_EVERY``."""
-    refused = [film for film in films if not ended[film, 0][0]]
-    good = [film for film in films if film not in refused]
-    taken = {tenant: count() for tenant in SHARES}
+    """Return that many jobs, which take the clips in turn; one in ``_REFUSED_EVERY`` takes a clip that fails alone.
+
+    If there are many of those, more do, so that each is taken.
+    """
+    refused = [film for film in films if not ended[film, 0].sha256]
+    good = _spread([film for film in films if film not in refused], ended)
+    every = min(_REFUSED_EVERY, jobs // max(1, len(refused)))
+    taken = {tenant: count() for tenant in (*SHARES, "refused")}
     for number in range(jobs):
         tenant = "news" if number % 3 == 2 else "films"
-        turn = next(taken[tenant])
-        among = refused if refused and number % _REFUSED_EVERY == 1 else good
+        is_refused = refused and number % every == every // 2
+        among, turn = (refused, next(taken["refused"])) if is_refused else (good, next(taken[tenant]))
         film, options = among[turn % len(among)], turn // len(among) % len(OPTIONS)
         output = folder / f"{number:03}-{tenant}-{film.stem}.mkv"
         arguments = ("transcode", str(film), str(output), *_EACH, *OPTIONS[options])
-        found, error = ended[film, options]
+        found, error, _ = ended[film, options]
         if error:
             yield Wanted(f"job-{number:03}", tenant, arguments, (), QueueState.FAILED, error)
         else:
             yield Wanted(f"job-{number:03}", tenant, arguments, ((output, found),))
+
+
+def _spread(films: Sequence[Path], ended: dict[tuple[Path, int], Ending]) -> list[Path]:
+    """Return the clips in an order that has long ones everywhere: a fault needs one."""
+
+    def segments(film: Path) -> int:
+        return ended[film, 0].segments
+
+    by_length = sorted(films, key=segments, reverse=True)
+    long = sum(segments(film) >= _LONG for film in films)
+    return [film for first in range(long) for film in by_length[first::long]] if long else by_length
 
 
 def poisoned(folder: Path) -> Wanted:
@@ -106,9 +139,9 @@ def poisoned(folder: Path) -> Wanted:
 
 def batch(films: Sequence[Path], ended: dict[tuple[Path, int], Ending], folder: Path) -> Wanted:
     """Return a batch over all clips that are films."""
-    good = sorted({film for film in films if ended[film, 0][0]})
+    good = sorted({film for film in films if ended[film, 0].sha256})
     places = [folder / f"{film.stem}.mkv" for film in good]
-    found = tuple((place, ended[film, 0][0]) for place, film in zip(places, good, strict=True))
+    found = tuple((place, ended[film, 0].sha256) for place, film in zip(places, good, strict=True))
     names = ("--output", str(folder), "--output-template", "{stem}.mkv")
     listed = folder.parents[1] / "batch.txt"
     listed.write_text("".join(f"{film}\n" for film in good))
