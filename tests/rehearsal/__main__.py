@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from codecfleet.cluster.machine import cores
-from tests.queue_cluster import NODES, obstacle
+from tests.queue_cluster import obstacle
 
 from .rehearsal import Plan, rehearse, tables
 
@@ -27,8 +27,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the cluster
     for name in [name for name in os.environ if name.startswith("CODECFLEET_")]:
         del os.environ[name]
-    each = max(1, (cores() - len(NODES)) // len(NODES))  # the head and the jobs' own programs need cores too
-    plan = Plan(asked.jobs, asked.media, asked.logs, each, asked.jobs_at_once or max(2, cores() // 10))
+    each = max(1, cores() // 6)  # few enough that a fault finds a film in its middle
+    plan = Plan(asked.jobs, asked.media, asked.logs, each, asked.jobs_at_once or max(2, cores() // 16))
     began_s = time.monotonic()
     result = rehearse(plan, lambda line: print(f"{time.monotonic() - began_s:4.0f} s: {line}", flush=True))
     machine = f"{platform.platform()}, {os.cpu_count()} cores"
@@ -51,7 +51,7 @@ def _arguments() -> argparse.Namespace:
         "--jobs-at-once",
         type=int,
         metavar="N",
-        help="jobs that each node runs at the same time; default: one for each ten cores of the machine, two at least",
+        help="jobs that each node runs at the same time; default: one for each 16 cores of the machine, two at least",
     )
     parser.add_argument(
         "--media",

@@ -15,7 +15,7 @@ from tests.queue_progress import redone
 from .checks import left_files, wrong_costs, wrong_ends
 from .faults import Fault, Struck
 from .rehearsal import Plan, rehearse
-from .work import Wanted, sha256
+from .work import Ending, Wanted, sha256, transcodes
 
 JOBS = 24
 
@@ -54,6 +54,22 @@ def test_an_end_that_is_not_the_wanted_one_is_noticed(tmp_path: Path) -> None:
     assert len(list(wrong_ends([replace(done, state=QueueState.PARKED), refused], jobs))) == 1
     output.write_bytes(b"another")
     assert len(list(wrong_ends([done, refused], jobs))) == 1
+
+
+@pytest.mark.parametrize("refused", [0, 1, 14])
+def test_every_clip_is_in_a_job_and_long_ones_are_everywhere(tmp_path: Path, refused: int) -> None:
+    """However many clips fail alone; a fault that needs a long clip finds one within a few jobs."""
+    films = [tmp_path / f"{number}.mp4" for number in range(65)]
+    long, bad = set(films[20:26]), set(films[:refused])
+    ended = {
+        (film, options): Ending("", "Unsupported") if film in bad else Ending("00", "", 10 if film in long else 1)
+        for film in films
+        for options in range(2)
+    }
+    jobs = [*transcodes(films, ended, tmp_path, 200)]
+    sources = [Path(job.arguments[1]) for job in jobs]
+    assert {*sources} == {*films}
+    assert all(long & {*sources[first : first + 20]} for first in range(180))
 
 
 def test_a_file_that_is_no_output_is_noticed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ _LONG_EACH: Final = 7
 """One clip in seven is long enough for a fault in its middle, or more if there are few jobs."""
 _JOBS_EACH: Final = 20
 _REFUSED_EVERY: Final = 20
-_LONG: Final = 8
+_LONG: Final = 5
 """The segments of a clip in whose middle a fault finds it."""
 NOBODY: Final = "http://127.0.0.1:9/film.mp4"
 """A source that no server has: the job fails, another try may help, so the job is parked in the end."""
@@ -87,6 +87,7 @@ def _size(film: Path) -> int:
 def _ending(here: Machine, film: Path, number: int) -> Ending:
     output = here.folder / f"alone-{number}-{film.name}.mkv"
     ran = here.run("transcode", film, output, *_EACH, "--workers", _ALONE_CORES, *OPTIONS[number])
+    assert ran.stdout, ran.stderr
     last = json.loads(ran.stdout.splitlines()[-1])
     if last["event"] == "failed":
         return Ending("", str(last["error"]))
