@@ -27,7 +27,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the cluster
     for name in [name for name in os.environ if name.startswith("CODECFLEET_")]:
         del os.environ[name]
-    each = max(1, cores() // 6)  # few enough that a fault finds a film in its middle
+    each = max(1, cores() // 8)  # few enough that a fault finds a film in its middle
     plan = Plan(asked.jobs, asked.media, asked.logs, each, asked.jobs_at_once or max(2, cores() // 16))
     began_s = time.monotonic()
     result = rehearse(plan, lambda line: print(f"{time.monotonic() - began_s:4.0f} s: {line}", flush=True))

@@ -122,14 +122,14 @@ def transcodes(
 
 
 def _spread(films: Sequence[Path], ended: dict[tuple[Path, int], Ending]) -> list[Path]:
-    """Return the clips in an order that has long ones everywhere: a fault needs one."""
+    """Return the clips in an order that has long ones everywhere, and the longest again and again: faults need them."""
 
     def segments(film: Path) -> int:
         return ended[film, 0].segments
 
-    by_length = sorted(films, key=segments, reverse=True)
-    long = sum(segments(film) >= _LONG for film in films)
-    return [film for first in range(long) for film in by_length[first::long]] if long else by_length
+    longest, *others = sorted(films, key=segments, reverse=True)
+    parts = max(1, sum(segments(film) >= _LONG for film in others))
+    return [film for first in range(parts) for film in (longest, *others[first::parts])]
 
 
 def poisoned(folder: Path) -> Wanted:
