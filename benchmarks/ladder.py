@@ -6,8 +6,9 @@
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from bench.ffmpeg import QUIET, look_for_ffmpeg
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.measure import Measurement, measure
 from bench.media import loop_clip, read_video
-from bench.program import CODECFLEET, FILM, run_in_folder
+from bench.program import CODECFLEET, FILM, module_command, run_in_folder
 from bench.table import number, save_results, spread, table_lines
 
 RUNGS: Final = ((1080, 22), (720, 22), (480, 23), (360, 23))
@@ -37,6 +38,7 @@ class Ran:
     start_up_s: float = 0.0  # the part of the wall time before anything is done with the film
     decoded: int | None = None  # how often a part of the film was decoded; None if unknown
     encoded: int | None = None  # how many segments were encoded
+    decoded_by: Mapping[str, int] = field(default_factory=dict)  # how many segments each kind of decoder decoded
 
     @property
     def work_s(self) -> float:
@@ -69,7 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="contenders to run (default: all)"
     )
-    add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="device for codecfleet (default: auto)")
+    add(
+        "--device",
+        nargs="+",
+        choices=("auto", "cpu", "gpu"),
+        default=["auto"],
+        help="devices for codecfleet, each compared with the others (default: auto)",
+    )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each contender, in turn (default: 3)")
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
@@ -83,11 +91,13 @@ def _compare(options: argparse.Namespace, folder: Path) -> None:
     print("\n".join(described_lines(document)))
     film = folder / "film.mp4"
     facts = loop_clip(options.media or FILM, options.seconds, film)
-    bench = Bench(film, folder, ffmpeg, options.device, options.seconds)
-    runs: dict[str, list[Ran]] = {name: [] for name in options.contenders}
+    bench = Bench(film, folder, ffmpeg, options.device[0], options.seconds)
+    runs: dict[str, list[Ran]] = {}
     for _ in range(options.repeats):
         for name in options.contenders:
-            runs[name].append(CONTENDERS[name](bench))
+            for device in options.device if name != "ffmpeg" else options.device[:1]:
+                label = name if len(options.device) == 1 or name == "ffmpeg" else f"{name}, {device}"
+                runs.setdefault(label, []).append(CONTENDERS[name](replace(bench, device=device)))
     print(
         f"\n{facts.frames} pictures of {facts.width}x{facts.height}, {len(RUNGS)} renditions, {options.repeats} runs.\n"
     )
@@ -103,17 +113,37 @@ def _compare(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _ladder(bench: Bench) -> Ran:
-    output, preset = bench.folder / "ladder", bench.folder / "rungs.toml"
+    spec = _spec(bench)
+    words = [*CODECFLEET, "ladder", spec["source"], spec["output"], "--preset", spec["preset"]]
+    measured = measure([*words, "--device", bench.device, "--overwrite"])
+    report = json.loads(Path(spec["output"], "ladder.json").read_text(encoding="utf-8"))
+    # Start-up is the time of the interpreter and of the imports; the wait for workers counts as work.
+    return _checked(bench, report, measured, measured.wall_s - report["wall_s"])
+
+
+def _warm_ladder(bench: Bench) -> Ran:
+    """Make the ladder twice on one fleet; measure the second, whose workers run already."""
+    answer, order = bench.folder / "jobs.json", bench.folder / "order.json"
+    asked = {"command": "ladder", "spec": _spec(bench), "workers": None, "jobs": 2, "answer": str(answer)}
+    order.write_text(json.dumps(asked | {"began_s": time.monotonic()}), encoding="utf-8")
+    command, environment = module_command("fleet_jobs", str(order))
+    measured = measure(command, environment=environment)
+    _, warm = json.loads(answer.read_text(encoding="utf-8"))
+    return _checked(bench, warm["report"], replace(measured, wall_s=warm["wall_s"], cpu_s=warm["cpu_s"]), 0.0)
+
+
+def _spec(bench: Bench) -> dict[str, Any]:
+    preset = bench.folder / "rungs.toml"
     preset.write_text(_PRESET, encoding="utf-8")
-    words = [*CODECFLEET, "ladder", str(bench.film), str(output), "--preset", str(preset), "--device", bench.device]
-    measured = measure([*words, "--overwrite"])
-    report = json.loads((output / "ladder.json").read_text(encoding="utf-8"))
+    paths = {"source": str(bench.film), "output": str(bench.folder / "ladder"), "preset": str(preset)}
+    return {**paths, "device": bench.device, "overwrite": True}
+
+
+def _checked(bench: Bench, report: dict[str, Any], measured: Measurement, start_up_s: float) -> Ran:
     for each in report["renditions"].values():
         _check(bench, each["frames"])
-    # Start-up is the time of the interpreter, of the imports, and of the wait for workers.
-    waited_s = max(each["timings_s"]["startup"] for each in report["renditions"].values())
-    start_up_s = measured.wall_s - report["wall_s"] + waited_s
-    return Ran(measured, start_up_s, report["decoded"], report["encoded"])
+    by = Counter(segment["decoded_by"] for segment in next(iter(report["renditions"].values()))["segments"])
+    return Ran(measured, start_up_s, report["decoded"], report["encoded"], dict(by))
 
 
 def _transcodes(bench: Bench) -> Ran:
@@ -164,6 +194,7 @@ def _one_ffmpeg(bench: Bench) -> Ran:
 
 CONTENDERS: Final[Mapping[str, Callable[[Bench], Ran]]] = {
     "ladder": _ladder,
+    "warm ladder": _warm_ladder,
     "ffmpeg": _one_ffmpeg,
     "transcodes": _transcodes,
 }
@@ -207,6 +238,7 @@ def _run_json(ran: Ran) -> dict[str, Any]:
         "peak_bytes": ran.measured.peak_bytes,
         "decoded": ran.decoded,
         "encoded": ran.encoded,
+        "decoded_by": ran.decoded_by,
     }
 
 

@@ -9,10 +9,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet import Fleet, LadderReport, LadderSpec, Report, TranscodeSpec
 
 from .processes import ProcessTree
 from .same_bytes import decoding_of
@@ -25,18 +26,25 @@ def main(order_path: str) -> None:
     Path(order["answer"]).write_text(json.dumps(jobs), encoding="utf-8")
 
 
+_SPECS: Final[Mapping[str, type[TranscodeSpec | LadderSpec]]] = {"transcode": TranscodeSpec, "ladder": LadderSpec}
+
+
 async def _run(order: dict[str, Any]) -> list[dict[str, Any]]:
-    spec = TranscodeSpec.model_validate(order["spec"])
+    spec = _SPECS[order.get("command", "transcode")].model_validate(order["spec"])
     tree = ProcessTree(os.getpid())
     jobs = []
     began_s, cpu_before_s = order["began_s"], 0.0
     async with Fleet(workers=order["workers"]) as fleet:
         for _ in range(order["jobs"]):
-            report = await (await fleet.transcode(spec))
+            report = await (fleet.ladder(spec) if isinstance(spec, LadderSpec) else _transcode(fleet, spec))
             ended_s, cpu_s = time.monotonic(), _cpu_s(tree)
             jobs.append(_told(report, ended_s - began_s, cpu_s - cpu_before_s))
             began_s, cpu_before_s = time.monotonic(), _cpu_s(tree)
     return jobs
+
+
+async def _transcode(fleet: Fleet, spec: TranscodeSpec) -> Report:
+    return await (await fleet.transcode(spec))
 
 
 def _cpu_s(tree: ProcessTree) -> float:
@@ -44,7 +52,9 @@ def _cpu_s(tree: ProcessTree) -> float:
     return time.process_time() + sum(process.cpu_s for process in tree.look())
 
 
-def _told(report: Report, wall_s: float, cpu_s: float) -> dict[str, Any]:
+def _told(report: Report | LadderReport, wall_s: float, cpu_s: float) -> dict[str, Any]:
+    if isinstance(report, LadderReport):
+        return {"wall_s": wall_s, "cpu_s": cpu_s, "report": report.to_json()}
     told = decoding_of(report)
     return {
         "wall_s": wall_s,
