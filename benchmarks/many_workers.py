@@ -36,7 +36,6 @@ VARIABLES: Final = {
     "OMP_NUM_THREADS": "1",  # else NumPy starts a thread for each core in each worker
     "OPENBLAS_NUM_THREADS": "1",
     "RAY_agent_register_timeout_ms": "120000",  # many processes start at the same time
-    "RAY_raylet_start_wait_time_s": "120",
     "RAY_memory_monitor_refresh_ms": "0",  # it would see the memory of all nodes as that of each node
     "RAY_num_server_call_thread": "1",  # else each process starts threads for all cores of the machine
     "RAY_prestart_worker_first_driver": "0",

@@ -42,9 +42,7 @@ def rehearse(plan: Plan, say: Callable[[str], object] = str) -> dict[str, Any]:
     """
     began_s = time.monotonic()
     sizes = {"jobs_at_once": plan.jobs_at_once, "cpus": plan.cpus}
-    # A node may take long to start on a machine that encodes.
-    variables = {"RAY_raylet_start_wait_time_s": "120", "XDG_STATE_HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null"}
-    with cluster(keeps=True, **sizes, **variables) as found:
+    with cluster(keeps=True, **sizes, XDG_STATE_HOME="/dev/null", XDG_CONFIG_HOME="/dev/null") as found:
         temporary = found.here.folder / "tmp"
         temporary.mkdir()
         found.here.variables["TMPDIR"] = str(temporary)
