@@ -70,7 +70,6 @@ class _Kept:
             self._order(notice.left_s)
 
     def _ends_sooner(self, why: str, left_s: int) -> bool:
-        """Schedule the killing of Ray in ``left_s`` + ``STOP_S``; return False if Ray is killed sooner anyway."""
         until_s = time.monotonic() + left_s + STOP_S
         if self.until_s is not None and self.until_s <= until_s:
             return False
@@ -89,7 +88,7 @@ class _Kept:
         self.driver.kill()
 
     def hear(self, word: Word | None) -> None:
-        """Make the driver obey a word, unless a newer word has arrived before; None is no word."""
+        """Apply an order of a supervisor to the driver, unless a newer order was applied already; ignore None."""
         if word is not None and word[:2] > self.heard[:2]:
             self.heard = word
             obey = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}

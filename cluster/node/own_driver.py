@@ -41,12 +41,12 @@ class _Wish(Enum):
 
 
 class OwnDriver:
-    """Runs a driver from ``joined`` to ``stop`` except between ``rest`` and ``allow``; when it ends, starts it again.
+    """Runs the driver from ``joined`` to ``stop``, except between ``rest`` and ``allow``; restarts it whenever it ends.
 
-    Between ``hold`` and ``allow`` a running driver claims no job, and none starts.
+    Between ``hold`` and ``allow``, a running driver claims no job, and a stopped driver is not started.
 
-    Without a ``command`` it does nothing. One thread calls every method, and the driver ends with that thread. ``tell``
-    is called with each line that the driver prints.
+    Without a ``command``, there is no driver, and the methods do nothing. One thread calls every method, and the driver
+    ends with that thread. ``tell`` is called with each line that the driver prints.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], object]) -> None:
@@ -64,11 +64,11 @@ class OwnDriver:
 
     @property
     def deaths(self) -> list[int]:
-        """The descriptor that becomes readable when the driver dies, in a list; empty if no driver runs."""
+        """A list with the descriptor that becomes readable when the driver ends; an empty list while no driver runs."""
         return [] if self._process is None else [self._process.death]
 
     def joined(self) -> None:
-        """Make the next ``tend`` start the driver, because its node has joined; a driver that rests goes on resting."""
+        """Make the next ``tend`` start the driver, because its node has joined; not after ``hold`` or ``rest``."""
         if self._wish is _Wish.NOT_YET:
             self._wish = _Wish.RUNS
 

@@ -90,7 +90,7 @@ class Notice:
 
 
 class NotHere(Exception):
-    """There is no answer, or not one that this cloud's metadata server should give."""
+    """The server did not answer, or did not answer as this cloud's metadata server would."""
 
 
 class Cloud(Protocol):

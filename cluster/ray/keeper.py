@@ -30,7 +30,10 @@ class Driving(Enum):
 
 
 class Word(NamedTuple):
-    """What a driver may do, with the supervisor's term and the number of its event; smaller numbers are older."""
+    """An order for a driver, with the supervisor's term and the event's number.
+
+    The newest order has the largest numbers.
+    """
 
     term: int
     event: int
