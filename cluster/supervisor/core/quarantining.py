@@ -255,7 +255,7 @@ def end_waits(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_report: bool) -> list[Effect]:
-    """Bring back a node's quarantined stations that have waited long enough; after a failed probe, only CPU stations."""
+    """Bring back a node's quarantined stations that have waited enough; after a failed probe, only CPU stations."""
     effects: list[Effect] = []
     for book in state.stations.values():
         if book.station.node != node or book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:

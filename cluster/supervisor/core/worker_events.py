@@ -113,7 +113,7 @@ def _check_alone(state: SupervisorState, book: StationBook) -> None:
 
 
 def _forget_gpu(state: SupervisorState, node: NodeBook, book: StationBook) -> None:
-    """Clear the last GPU of other idle stations if it is the GPU of ``book``, so that these stations may get any GPU."""
+    """Clear the last GPU of other idle stations if it is the GPU of ``book``: these stations may get any GPU."""
     units = {device: place.unit for device, place in node.places.items()}
     for each in state.stations.values():
         is_free = each.facts is None and each.state is not StationState.LEAVING
