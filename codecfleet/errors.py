@@ -361,7 +361,7 @@ class ObjectStoreFull(StorageFailed):
 
 
 class FleetUnavailable(WorkError):
-    """The fleet cannot run the work: Ray or a worker did not start or does not answer, or a required device is missing."""
+    """The fleet cannot run the work: Ray did not start or does not answer, or a required device is missing."""
 
 
 class VersionRefused(FleetUnavailable):

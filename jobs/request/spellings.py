@@ -87,7 +87,9 @@ GUESSED: Final[Mapping[str, str]] = {
 }
 """Options that users may guess, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "--bitrate and --size take as many passes as they need."),
+    **dict.fromkeys(
+        ("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "--bitrate and --size need no such option."
+    ),
     **dict.fromkeys(
         ("--metadata", "--title", "--tag"), "Tags are copied unchanged; edit them with another program afterwards."
     ),
