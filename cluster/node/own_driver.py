@@ -36,7 +36,7 @@ class _Wish(Enum):
     NOT_YET = "not yet"
     RUNS = "runs"
     HOLDS = "holds"  #: a driver that runs claims no job, and no driver starts, until ``allow`` is called
-    RESTS = "rests"  #: until ``allow`` is called
+    RESTS = "rests"  #: no driver runs until ``allow`` is called
     ENDS = "ends"
 
 
@@ -56,7 +56,7 @@ class OwnDriver:
         self._wish = _Wish.NOT_YET if command else _Wish.ENDS
         self._process: Running | None = None
         self._reader: threading.Thread | None = None
-        self.keeper = ""  #: the name of this process's socket, which hears words to the driver
+        self.keeper = ""  #: the name of this process's socket, which receives orders for the driver
         self._failures = 0
         self._began_s = 0.0
         self._due_s = 0.0  # when the driver is to be started
@@ -74,7 +74,7 @@ class OwnDriver:
 
     @property
     def its_keeper(self) -> Mapping[str, str]:
-        """The environment variable with ``keeper``, for processes that pass words to the driver; {} without one."""
+        """The environment variable with ``keeper``, for processes that send the driver orders; {} without a driver."""
         return {KEEPER: self.keeper} if self._command else {}
 
     def allow(self) -> None:

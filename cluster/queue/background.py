@@ -44,7 +44,9 @@ _STARTED: Final[list[int]] = []
 
 @contextmanager
 def driver_lock(queue: Path, within_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a queue's driver on this machine; yield whether the lock became free ``within_s``.
+    """Try for ``within_s`` to take the lock of a queue's driver on this machine, and hold it during the block.
+
+    Yields whether the lock was taken.
 
     Raises QueueUnavailable: the lock's file cannot be created.
     """

@@ -16,7 +16,7 @@ _BESIDE_GPU = 1 << 30  # larger than any number of sessions
 _EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
-"""A host's best option, as (step of gain, load, open GPU sessions, position), and then the host's ``changes``."""
+"""A host's best option: rank and gain, load, open GPU sessions, position, the host's ``changes``. Less is better."""
 
 
 class PlacementOption(NamedTuple):
