@@ -65,7 +65,7 @@ class MachineBackend(ClusterBackend):
             await listing.wait()
 
     def _list_gpus(self) -> SharedCall | None:
-        """Return the only call that lists the GPUs through NVML; None on a machine without GPUs."""
+        """Return the call that lists the GPUs through NVML, which is made only once; None on a machine without GPUs."""
         if self._listing is None and self._gpus is not None:
             self._listing = SharedCall(self._list(self._gpus), "listing of GPUs")
         return self._listing

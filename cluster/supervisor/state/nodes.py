@@ -176,7 +176,10 @@ class NodeBook:
 
     @property
     def driving(self) -> Driving:
-        """What a driver of a queue on this node may do. On a surplus node it claims jobs, which keep the node."""
+        """What a driver of a queue on this node may do.
+
+        On a surplus node it claims jobs; a node with a job does not end.
+        """
         if self.state is DeviceState.DRAINING:
             return Driving.RESTS
         return Driving.HOLDS if self.order is Order.CORDON else Driving.CLAIMS

@@ -51,7 +51,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
     StationState.LEAVING: frozenset({StationState.EMPTY}),
     # The station has waited after a death.
     StationState.RESTING: frozenset({StationState.EMPTY}),
-    # The station had waited long enough, and its node was probed.
+    # The station has waited long enough, and its node has been probed.
     StationState.QUARANTINED: frozenset({StationState.EMPTY}),
 }
 
