@@ -38,7 +38,7 @@ class OptionQueue:
     4. a host without a GPU, which keeps GPUs free for work that only they can do;
     5. the host with the fewest open GPU sessions;
     6. a whole GPU before a share, whose engines others may use;
-    7. cores with a GPU that decodes for them before other cores;
+    7. cores for which a GPU decodes before cores that also decode;
     8. the inventory's order, so that few GPUs of a host are opened if cores are short.
 
     A session changes only the options of its own host, and only for the worse. So hosts wait in a heap, ordered by the
