@@ -14,7 +14,7 @@ def gigabytes(size_bytes: int) -> str:
 def wrapped(text: str, first: str, indent: int | None = None) -> list[str]:
     """Return ``text`` with the prefix ``first``, in lines of at most ``WIDTH`` columns.
 
-    Later lines are indented by ``indent`` columns; without it, by two more than the prefix is long. Words are never
+    Later lines are indented by ``indent`` columns, by default by two more than the length of ``first``. Words are never
     split; a word that is too long gets a separate line.
     """
     hanging = " " * (len(first) + 2 if indent is None else indent)

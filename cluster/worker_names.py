@@ -105,7 +105,7 @@ class WorkerId(str):
 
     @property
     def epoch(self) -> int:
-        """The number of this process among the processes of its station."""
+        """The number of this process among all processes that the cluster's supervisors have started."""
         return int(self.rpartition(":")[2])
 
 

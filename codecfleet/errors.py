@@ -243,7 +243,7 @@ class OutputUnwritable(RequestError):
 
 
 class Unsupported(RequestError):
-    """The codec, container, pixel format or options cannot be combined."""
+    """The codec, container, pixel format or options cannot be combined, or a required package or feature is missing."""
 
 
 class WouldLose(RequestError):
@@ -361,7 +361,7 @@ class ObjectStoreFull(StorageFailed):
 
 
 class FleetUnavailable(WorkError):
-    """Ray did not start, or did not answer."""
+    """The fleet cannot run the work: Ray did not start or does not answer, or a required device is missing."""
 
 
 class VersionRefused(FleetUnavailable):

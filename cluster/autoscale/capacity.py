@@ -17,7 +17,7 @@ AIM: Final = 0.9
 """The fraction of the remaining time that work on new nodes may take. The margin keeps a slight delay from causing
 requests for more nodes. Work on existing nodes may use all of the time."""
 CATCH_UP_S: Final = 60.0
-"""How long a late job may take after its first new node could have finished a segment."""
+"""A late job whose end time was promised should end this long after a new node could have finished a segment."""
 COST_RATIO_MAX: Final = 2.0
 """For a job without a promised time, a group gets no new nodes if the job costs more there than this multiple of the
 cheapest group's cost."""
@@ -61,7 +61,10 @@ class Served:
     cost: float = 0.0
 
     def late_s(self, now_s: float) -> float:
-        """Return the job's delay; infinite if no node can run the job."""
+        """Return the job's delay in seconds, as if its frames without capacity ran at the speed of its other frames.
+
+        The delay is infinite if no frame has capacity.
+        """
         done = self.work.frames - self.left_frames
         if done <= LEAST_FRAMES:
             return inf

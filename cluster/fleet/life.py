@@ -18,7 +18,7 @@ from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable
 
 LOSSES_MAX: Final = 3
-"""At most this many hosts that are lost in a row are replaced."""
+"""How many lost hosts in a row are replaced."""
 STEADY_S: Final = 600.0
 """A host that was ready for this long resets the count of lost hosts."""
 REACH_S: Final = 120.0

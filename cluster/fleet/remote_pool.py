@@ -263,7 +263,6 @@ class RemotePool(Pool):
             self._publish()
 
     def _publish(self) -> None:
-        """Publish the host's state; while no host is ready, keep most of the last state."""
         life, before = self._life, self._state
         state = replace(self._said, slots=self._limited(self._said.slots), notes=self._said.notes + self._notes)
         if life.phase is not HostPhase.READY:

@@ -29,7 +29,7 @@ PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
-_NONE_HEARD: Final = Word(0, 0, Driving.CLAIMS)  #: older than any word of a supervisor
+_NONE_HEARD: Final = Word(0, 0, Driving.CLAIMS)  #: older than any order of a supervisor
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
@@ -49,7 +49,7 @@ class _Kept:
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
     was_told: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
-    heard: Word = _NONE_HEARD  #: the newest word about the driver
+    heard: Word = _NONE_HEARD  #: the newest order for the driver
 
     def ask_to_end(self) -> None:
         """Drain the node as after a signal; the second call kills the node at once."""
@@ -70,7 +70,6 @@ class _Kept:
             self._order(notice.left_s)
 
     def _ends_sooner(self, why: str, left_s: int) -> bool:
-        """Schedule the killing of Ray in ``left_s`` + ``STOP_S``; return False if Ray is killed sooner anyway."""
         until_s = time.monotonic() + left_s + STOP_S
         if self.until_s is not None and self.until_s <= until_s:
             return False
@@ -89,7 +88,7 @@ class _Kept:
         self.driver.kill()
 
     def hear(self, word: Word | None) -> None:
-        """Make the driver obey a word, unless a newer word has arrived before; None is no word."""
+        """Apply an order of a supervisor to the driver, unless a newer order was applied already; ignore None."""
         if word is not None and word[:2] > self.heard[:2]:
             self.heard = word
             obey = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}
@@ -105,7 +104,7 @@ class _Kept:
     def wait(self, signals: socket.socket, words: socket.socket, watch: SpotWatch) -> int:
         """Handle signals until Ray and the driver have ended; return Ray's exit code.
 
-        The numbers of the signals, and words about the driver, arrive on the sockets. The driver stops as soon as the
+        The numbers of the signals, and orders for the driver, arrive on the sockets. The driver stops as soon as the
         node drains or Ray ends.
         """
         while True:
@@ -130,7 +129,7 @@ class _Kept:
                 self._heed(number, watch, has_ended=code is not None)
 
     def _heed(self, number: int, watch: SpotWatch, *, has_ended: bool) -> None:
-        """Handle a signal's number or an event's; if Ray ``has_ended``, only the driver is awaited."""
+        """Handle a signal's number, or another event's; if Ray ``has_ended``, await only the driver."""
         if number in _ENDS_IT and has_ended:
             self.driver.kill()
         elif number in _ENDS_IT:
@@ -169,9 +168,9 @@ def keep(
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and obeys words of ``tell_keeper``.
-    Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not start, or ended by
-    itself.
+    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and obeys orders sent by
+    ``tell_keeper``. Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not
+    start, or ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()
 

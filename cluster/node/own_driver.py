@@ -36,17 +36,17 @@ class _Wish(Enum):
     NOT_YET = "not yet"
     RUNS = "runs"
     HOLDS = "holds"  #: a driver that runs claims no job, and no driver starts, until ``allow`` is called
-    RESTS = "rests"  #: until ``allow`` is called
+    RESTS = "rests"  #: no driver runs until ``allow`` is called
     ENDS = "ends"
 
 
 class OwnDriver:
-    """Runs a driver from ``joined`` to ``stop`` except between ``rest`` and ``allow``; when it ends, starts it again.
+    """Runs the driver from ``joined`` to ``stop``, except between ``rest`` and ``allow``; restarts it whenever it ends.
 
-    Between ``hold`` and ``allow`` a running driver claims no job, and none starts.
+    Between ``hold`` and ``allow``, a running driver claims no job, and a stopped driver is not started.
 
-    Without a ``command`` it does nothing. One thread calls every method, and the driver ends with that thread. ``tell``
-    is called with each line that the driver prints.
+    Without a ``command``, there is no driver, and the methods do nothing. One thread calls every method, and the driver
+    ends with that thread. ``tell`` is called with each line that the driver prints.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], object]) -> None:
@@ -56,7 +56,7 @@ class OwnDriver:
         self._wish = _Wish.NOT_YET if command else _Wish.ENDS
         self._process: Running | None = None
         self._reader: threading.Thread | None = None
-        self.keeper = ""  #: the name of this process's socket, which hears words to the driver
+        self.keeper = ""  #: the name of this process's socket, which receives orders for the driver
         self._failures = 0
         self._began_s = 0.0
         self._due_s = 0.0  # when the driver is to be started
@@ -64,17 +64,17 @@ class OwnDriver:
 
     @property
     def deaths(self) -> list[int]:
-        """The descriptor that becomes readable when the driver dies, in a list; empty if no driver runs."""
+        """A list with the descriptor that becomes readable when the driver ends; an empty list while no driver runs."""
         return [] if self._process is None else [self._process.death]
 
     def joined(self) -> None:
-        """Make the next ``tend`` start the driver, because its node has joined; a driver that rests goes on resting."""
+        """Make the next ``tend`` start the driver, because its node has joined; not after ``hold`` or ``rest``."""
         if self._wish is _Wish.NOT_YET:
             self._wish = _Wish.RUNS
 
     @property
     def its_keeper(self) -> Mapping[str, str]:
-        """The environment variable with ``keeper``, for processes that pass words to the driver; {} without one."""
+        """The environment variable with ``keeper``, for processes that send the driver orders; {} without a driver."""
         return {KEEPER: self.keeper} if self._command else {}
 
     def allow(self) -> None:

@@ -131,10 +131,10 @@ def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str])
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that make another program's ``ray start`` offer the same; they override its options.
+    """Return variables that make another program's ``ray start`` offer the same resources and labels.
 
-    Labels in ``environment``, such as those of a cluster launcher, are kept, except labels that probes decide. Raises
-    UsageError if the labels cannot be read.
+    They override the program's options. Labels in ``environment``, such as those of a cluster launcher, are kept,
+    except labels that probes decide. Raises UsageError if the labels cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {

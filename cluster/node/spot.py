@@ -31,8 +31,8 @@ _MAINTENANCE_S: Final = 60
 _GPU_MAINTENANCE_S: Final = 3_600
 """Google Cloud announces maintenance of a machine with GPUs an hour ahead."""
 _GPU_DRAIN_S: Final = 300
-"""How long before the maintenance of a machine with GPUs its node begins to drain. Until then it takes work: a draining
-node would end as soon as it is idle.
+"""How long before the maintenance of a machine with GPUs its node begins to drain. Until then the node takes work: a
+draining node would end as soon as it is idle.
 """
 _TOKEN_TTL_S: Final = 21_600
 _TOKEN_MAX: Final = 1024
@@ -90,7 +90,7 @@ class Notice:
 
 
 class NotHere(Exception):
-    """There is no answer, or not one that this cloud's metadata server should give."""
+    """The server did not answer, or did not answer as this cloud's metadata server would."""
 
 
 class Cloud(Protocol):

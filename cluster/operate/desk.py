@@ -168,7 +168,7 @@ Seen: TypeAlias = Status | FleetUnavailable | None
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None if no supervisor runs: an unused supervisor ends.
+    """Return a fleet's status; None if no supervisor runs, because no job has used the fleet recently.
 
     Raises the errors of ``fleet_desk``.
     """

@@ -78,7 +78,7 @@ async def read_events() -> bytes:
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would request for a job, and why; "" without such nodes or without a supervisor."""
+    """Return which nodes a cluster would request for a job, and why; "" without autoscaling or without a supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 

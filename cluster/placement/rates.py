@@ -100,8 +100,8 @@ def start_rates() -> Rates:
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
     """Return a copy of the rates that includes another measurement, unless the measurement is empty.
 
-    The first measurement of a number of sessions counts fully, each later one by a third, so that one bad moment does
-    not move work.
+    The first measurement of a number of sessions counts fully, each later one only with the weight ``SMOOTHING``, so
+    that one bad moment does not move work.
     """
     if measurement.fps <= 0 or measurement.sessions < 1:
         return rates

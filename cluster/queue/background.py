@@ -32,7 +32,10 @@ IDLE_S: Final = 600.0
 PROGRAM: Final = __name__
 _FIRST_WORD_BYTES: Final = 64
 _TAKE_S: Final = 0.5
-"""How long a driver waits for its lock, which a program that submits holds for a moment to see whether it is free."""
+"""How long a driver waits for its lock.
+
+A program that submits a job holds the lock for a moment, to see whether a driver runs.
+"""
 _LOOK_S: Final = 0.05
 _STARTING: Final = threading.Lock()
 _STARTED: Final[list[int]] = []
@@ -41,7 +44,9 @@ _STARTED: Final[list[int]] = []
 
 @contextmanager
 def driver_lock(queue: Path, within_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a queue's driver on this machine; yield whether the lock became free ``within_s``.
+    """Try for ``within_s`` to take the lock of a queue's driver on this machine, and hold it during the block.
+
+    Yields whether the lock was taken.
 
     Raises QueueUnavailable: the lock's file cannot be created.
     """

@@ -251,7 +251,7 @@ class JobStore(ABC):
             at.rows("INSERT INTO codecfleet_facts VALUES (?, ?)", _POLICY, policy.to_text())
 
     def tenants(self) -> list[Tenant]:
-        """Return the tenants that have jobs, recent use, a token or a table in the policy, sorted by name."""
+        """Return the tenants that have queued jobs, recent use, a token or a table in the policy, sorted by name."""
         with self._current() as at:
             policy = _policy(at)
             uses = _uses(at, policy.window_s)
@@ -302,7 +302,7 @@ class JobStore(ABC):
         return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
 
     def figures(self) -> QueueFigures:
-        """Return the number of jobs in each state, and how long the oldest queued job has waited."""
+        """Return the number of jobs in each state, and the longest time since a queued job was submitted or began."""
         with self._current() as at:
             counts = dict(at.rows("SELECT state, count(*) FROM codecfleet_jobs GROUP BY state"))
             ((oldest_s,),) = at.rows(_OLDEST, QueueState.QUEUED.value)

@@ -1,7 +1,7 @@
-"""Sends words to the program that keeps a node. A word says what the node's driver of a queue may do.
+"""Sends orders to the program that keeps a node. An order says what the node's driver of a queue may do.
 
-The program does not connect to Ray, because Ray might then end it. A task of Ray on the node passes on the words. Ray
-starts no task on a node that it drains, so the driver's jobs pass on words too. The words are datagrams to the
+The program does not connect to Ray, because Ray might then end it. A task of Ray on the node passes on the orders. Ray
+starts no task on a node that it drains, so the driver's jobs pass on orders too. The orders are datagrams to the
 program's socket, whose abstract name (unix(7)) leaves no file when the program is killed.
 """
 
@@ -30,7 +30,10 @@ class Driving(Enum):
 
 
 class Word(NamedTuple):
-    """What a driver may do, with the supervisor's term and the number of its event; smaller numbers are older."""
+    """An order for a driver, with the supervisor's term and the event's number.
+
+    The newest order has the largest numbers.
+    """
 
     term: int
     event: int
@@ -43,9 +46,9 @@ def keeper_name() -> str:
 
 
 def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
-    """Send a word to the program that keeps this process's node. Without a driver on the node, do nothing.
+    """Send an order to the program that keeps this process's node. Without a driver on the node, do nothing.
 
-    Raises OSError: the word could not be sent within ``within_s`` seconds.
+    Raises OSError: the order could not be sent within ``within_s`` seconds.
     """
     if name := keeper_name():
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
@@ -56,7 +59,7 @@ def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
 
 @contextmanager
 def words_heard() -> Iterator[tuple[socket.socket, str]]:
-    """Yield a socket for words, and its name."""
+    """Yield a socket for orders, and its name."""
     name = f"codecfleet-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -65,7 +68,7 @@ def words_heard() -> Iterator[tuple[socket.socket, str]]:
 
 
 def next_word(end: socket.socket) -> Word | None:
-    """Return the next word of a socket, which must be readable; None if another user sent it."""
+    """Return the next order of a socket, which must be readable; None if another user sent it."""
     content, ancillary, _, _ = end.recvmsg(_WORD.size, socket.CMSG_SPACE(_SENDER.size))
     senders = [_SENDER.unpack(data) for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS]
     if [user for _, user, _ in senders] != [os.geteuid()]:

@@ -41,7 +41,7 @@ def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> d
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's values if they are numbers, otherwise the defaults; other text would end the process."""
+    """Return ``DEATH_KNOBS``, but with the user's values where these are numbers; other text would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
@@ -51,9 +51,10 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the settings of Ray to remove: those (RAY_ and a small letter) that are neither numbers nor booleans.
+    """Return the settings of Ray to remove, because their value is neither a number nor a boolean.
 
-    A malformed number would make Ray end the process. No driver needs a setting whose value is other text.
+    A setting's name has a small letter after RAY_. A malformed number would make Ray end the process. No driver needs a
+    setting whose value is other text.
     """
     settings = {name: value for name, value in around.items() if name.startswith("RAY_") and name[4:5].islower()}
     return {name: None for name, value in settings.items() if not _PLAIN_SETTING.fullmatch(value)}

@@ -79,7 +79,7 @@ class JobServer:
         )
 
     def job(self, job_id: str) -> RayJob:
-        """Return a job. This method, and those below, raise UsageError if there is no job with the name."""
+        """Return a job. Raises UsageError if there is no job with this name."""
         return _job(self._of(job_id, lambda: self._client.get_job_info(job_id)))
 
     def jobs(self) -> list[RayJob]:
@@ -88,11 +88,11 @@ class JobServer:
         return sorted(found, key=lambda job: job.started_utc_s or 0.0)
 
     def stop(self, job_id: str) -> bool:
-        """Cancel a job; return whether it was running."""
+        """Cancel a job; return whether it was running. Raises UsageError as ``job`` does."""
         return self._of(job_id, lambda: self._client.stop_job(job_id))
 
     def printed(self, job_id: str) -> str:
-        """Return the output of a job so far."""
+        """Return the output of a job so far. Raises UsageError as ``job`` does."""
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
     async def log(self, job_id: str) -> AsyncIterator[str]:

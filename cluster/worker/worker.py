@@ -26,7 +26,7 @@ class Worker(Protocol):
         """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone. Does not wait."""
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return the worker's state; ``term`` renews the worker.
+        """Return the worker's state; a call with a supervisor's ``term`` also renews the worker.
 
         Raises OldTerm if the worker knows a newer supervisor.
         """

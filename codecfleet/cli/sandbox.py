@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """The files that a command names, and what else it uses. Without workers it uses no devices and no cluster."""
+    """The files that a command names, and its use of workers.
+
+    Without workers, a command uses no devices and no cluster.
+    """
 
     reads: tuple[str, ...]  #: paths and URLs
     writes: tuple[str, ...] = ()  #: paths and URLs, each in an existing folder

@@ -152,7 +152,7 @@ class Services:
         return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
-        """Take stills on the cluster at an address, by default that in the environment."""
+        """Take stills on the cluster at an address; by default, on the cluster that the environment names."""
         import asyncio
 
         from ..jobs.fleet import run_stills
@@ -161,7 +161,7 @@ class Services:
         return Answer(report.lines(), report.to_json())
 
     def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
-        """Make a ladder on the cluster at an address, by default that in the environment."""
+        """Make a ladder on the cluster at an address; by default, on the cluster that the environment names."""
         import asyncio
 
         from ..jobs.fleet import run_ladder

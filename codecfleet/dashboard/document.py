@@ -75,7 +75,7 @@ def _health(status: Status) -> Iterator[str]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a table whose rows are sorted by severity and name, so that rows seldom move."""
+    """Return a table as JSON values. Rows, except events, are sorted by severity and name, so that they seldom move."""
     rows = table.rows
     if table.columns[0] != "event":
         rows = tuple(sorted(rows, key=_place))

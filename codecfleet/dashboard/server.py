@@ -53,7 +53,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
-    """Return a gate that admits everyone if the socket is on loopback, and otherwise those with the cluster's token.
+    """Return a gate that requires the cluster's token, unless the socket is on loopback.
 
     ``asks_token`` requires the token on loopback too. Raises UsageError if a token is required but ``token`` is "".
     """

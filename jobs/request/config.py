@@ -136,7 +136,7 @@ class _FleetOptions(Part):
             description="How a cluster's supervisor and workers write their logs; with text or json, a command "
             "writes a log too, to stderr instead of progress: docs/logs.md."
         ),
-        Option("", default="text, and commands write none"),
+        Option("", default="text; a command writes no log"),
     ] = None
     debug: Annotated[bool, Field(description="Print the traceback before an error's line."), Option("")] = False
 

@@ -209,7 +209,7 @@ class EncoderTuning(Part):
         Field(
             ge=1,
             le=7,
-            description="1 is fastest, 7 is slowest and smallest; or x264's preset name: docs/encoders.md.",
+            description="1 is fastest; 7 is slowest and gives the smallest files; or x264's name: docs/encoders.md.",
         ),
         Option("--preset", VIDEO, kind=PRESET),
     ] = 4

@@ -87,11 +87,13 @@ GUESSED: Final[Mapping[str, str]] = {
 }
 """Options that users may guess, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "Every encode is one pass."),
+    **dict.fromkeys(
+        ("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "--bitrate and --size need no such option."
+    ),
     **dict.fromkeys(
         ("--metadata", "--title", "--tag"), "Tags are copied unchanged; edit them with another program afterwards."
     ),
-    **dict.fromkeys(("--hls", "--dash", "--ladder"), "One output is written; packagers read --fragmented files."),
+    **dict.fromkeys(("--hls", "--dash", "--ladder"), "`codecfleet ladder INPUT DIR` writes HLS and DASH."),
     "--watch": "No folder is watched; run codecfleet batch again to encode new files.",
 }
 """Features that do not exist, and the alternative to each."""

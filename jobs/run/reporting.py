@@ -247,12 +247,12 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment, *, restored: bool) -
 
 
 def rate_warnings(plan: Plan, track: FinishedTrack) -> list[Warning_]:
-    """Return a warning if the film misses the rate that was asked for."""
+    """Return a warning if the film misses the requested rate."""
     rate = _rate(plan, track)
     if rate is None or track.budget is None or track.budget.most * (1 - SLACK) <= rate.video_bytes <= track.budget.most:
         return []
     crfs = " to ".join(f"{crf:g}" for crf in sorted(set(rate.crfs)))
-    message = f"the film has {rate.reached_bps} bit/s where {rate.wanted_bps} were to be reached, with CRF {crfs}"
+    message = f"the film has {rate.reached_bps} bit/s instead of the requested {rate.wanted_bps}, with CRF {crfs}"
     return [Warning_(code="rate-missed", message=message, checks=())]
 
 

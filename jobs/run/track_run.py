@@ -282,7 +282,7 @@ class TrackRun:
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
         is_again = self._rate.now is not None and self._rate.now.number >= ADJUST
         if is_again and not self._has_same_pictures(run, result):
-            message = f"segment {run.segment} was decoded with other pictures than before"
+            message = f"segment {run.segment} did not decode to the same pictures as before"
             return Lost(run.segment, EncoderFailed(message, "It is encoded again."), attempt=run.attempt)
         self._check_damage(run, result)
         self._tell_doubts(run, result)

@@ -20,7 +20,10 @@ SOONER: Final = "the CPU finishes the job before a GPU's worker process starts"
 
 
 def gpus_pay(demand: Demand, slots: int) -> bool:
-    """Return whether GPUs can start before the CPU would finish this job; True if the job's speed is unknown."""
+    """Return whether a job may use GPUs, and the CPU would take longer for it than GPUs take to start.
+
+    A job of unknown speed is assumed to be long.
+    """
     fps = usual_fps(demand)
     lasts = fps == 0.0 or sum(demand.segments) / fps > RAY_S * min(slots, len(demand.segments))
     return demand.may_use_gpu and lasts

@@ -114,7 +114,7 @@ class LeasedPool(Pool):
         return self._client
 
     async def start(self) -> None:
-        """Connect to the supervisor; a pool with permanent workers (``Ground.eager``) also waits for the first."""
+        """Connect, and wait for the first grants or, if workers are permanent, for the first worker."""
         if self._closing is not None:
             raise FleetUnavailable("the pool is closed", "Open a new fleet.")
         if self._opening is None:

@@ -15,13 +15,13 @@ from .options import node_refusal
 SESSIONS_PER_DLA = 2
 """How many segments run at a time on a DLA: one is decoded while the network processes the other."""
 CORES_PER_SESSION = 1.0
-"""The cores that decode, scale and normalise one session's pictures."""
+"""How many cores decode, scale and normalise the pictures of a session."""
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
     """Return the DLAs of each job, or why the job has none; a job's sessions are spread over all its DLAs.
 
-    Within a priority, each session goes to the job with the smallest weighted number of sessions.
+    Within a priority, each session goes to the job with the fewest sessions relative to its weight.
     """
     places = [(node, dla) for node in sorted(inventory.nodes, key=lambda node: node.node) for dla in node.dlas]
     refused = [_refusal(node, dla, policy) for node, dla in places]

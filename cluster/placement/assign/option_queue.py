@@ -16,7 +16,7 @@ _BESIDE_GPU = 1 << 30  # larger than any number of sessions
 _EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
-"""A host's best option, as (step of gain, load, open GPU sessions, position), and then the host's ``changes``."""
+"""A host's best option: rank and gain, load, open GPU sessions, position, the host's ``changes``. Less is better."""
 
 
 class PlacementOption(NamedTuple):
@@ -38,7 +38,7 @@ class OptionQueue:
     4. a host without a GPU, which keeps GPUs free for work that only they can do;
     5. the host with the fewest open GPU sessions;
     6. a whole GPU before a share, whose engines others may use;
-    7. cores with a GPU that decodes for them before other cores;
+    7. cores for which a GPU decodes before cores that also decode;
     8. the inventory's order, so that few GPUs of a host are opened if cores are short.
 
     A session changes only the options of its own host, and only for the worse. So hosts wait in a heap, ordered by the

@@ -109,7 +109,7 @@ class Catalogue:
             members = classes.get(key) or classes.setdefault(key, SiteClass(refusal, rank))
             members.sites.append(site)
         self._classes = list(classes.values())
-        # These are one device for each kind of NVENC, whatever the device's state.
+        # One of each set of equal devices that have NVENC, whatever its state.
         samples = {key[0]: members.sites[0] for key, members in classes.items()}
         self._encoding = [site for site in samples.values() if site.device.engines.get(Engine.NVENC, 0) > 0]
         found = {nvenc_kind(site.device) for site in self._encoding}

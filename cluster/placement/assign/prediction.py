@@ -16,7 +16,7 @@ class LaneSchedule:
     lane: Lane
     segments: tuple[int, ...]  # the indices of the lane's segments in ``Demand.segments``
     frames: int
-    ends_s: float  # when the lane's last segment is done
+    ends_s: float  # when the lane's last segment is done, counted from the job's first session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,12 +80,12 @@ class Demand:
 
     @property
     def chooses_encoder(self) -> bool:
-        """Whether the choice between software and NVENC is still open for one of the job's tracks."""
+        """Whether the job may use NVENC, and the encoder kind of one of its tracks is still open."""
         return self.encoder is not EncoderChoice.SOFTWARE and any(each.kind is None for each in self.renditions)
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether a GPU may, or must, decode or encode a part of the job."""
+        """Whether a GPU or DLA may, or must, run a part of the job."""
         return self.needs_devices or self.encoder is not EncoderChoice.SOFTWARE or not self.software_decode
 
     @property

@@ -55,8 +55,8 @@ def probe_cuda(
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
     """Return which CUDA driver processes on this machine should load: the system's, or one from a compat package.
 
-    A compat package that fits is tried in a child process for up to ``limit_s``. If no package fits, no driver is
-    loaded.
+    A driver is loaded only in a child process, for up to ``limit_s``, and only if a compat package fits, or
+    LD_LIBRARY_PATH names one.
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))

@@ -94,7 +94,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the fix: a driver of version ``driver`` or later (of any newer version if ""), or a newer GPU."""
+    """Return the fix: a driver of version ``driver`` or later ("" for any newer driver), or a newer GPU."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)

@@ -65,7 +65,7 @@ class MachineBackend(ClusterBackend):
             await listing.wait()
 
     def _list_gpus(self) -> SharedCall | None:
-        """Return the only call that lists the GPUs through NVML; None on a machine without GPUs."""
+        """Return the call that lists the GPUs through NVML, which is made only once; None on a machine without GPUs."""
         if self._listing is None and self._gpus is not None:
             self._listing = SharedCall(self._list(self._gpus), "listing of GPUs")
         return self._listing
@@ -110,9 +110,9 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the machine with the GPUs from the tables.
+        """Return the machine with the capabilities of its GPUs from the tables.
 
-        If GPUs are missing there, or if ``again``, probe with Ray.
+        If the tables do not list every GPU, or if ``again``, probe with Ray.
         """
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
@@ -124,7 +124,7 @@ class MachineBackend(ClusterBackend):
         return seen.unprobed() if self._gpus is None or (not again and seen.knows_its_gpus) else None
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation; no other program competes for the CPU cores."""
+        """Record the reservation, which is enough because no other program competes for the cores."""
         cores = min(order.cores, max(0, self._free_cores))
         self._reserved[order.worker] = replace(order, cores=cores)
         return cores

@@ -83,7 +83,7 @@ class PrivateBackend(RayCalls):
         return replace(seen, devices=probed.gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation; no other program competes for it."""
+        """Record the reservation, which is enough because no other program uses this Ray."""
         self._reserved[order.worker] = order
         return order.cores
 

@@ -1,4 +1,4 @@
-"""The backend of a Ray cluster: placement groups, named actors, the node table.
+"""The backend of a Ray cluster, which uses placement groups, named actors and the node table.
 
 Workers and reservations are detached and named by station and epoch, so that the next supervisor can find them.
 """

@@ -33,7 +33,7 @@ def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without
 def answers(
     state: SupervisorState, books: Iterable[ClientBook], now_s: float, *, at_once: bool = False
 ) -> list[Effect]:
-    """Answer clients' calls; while a placement is due, only calls that cannot wait for it, unless ``at_once``."""
+    """Answer these clients' calls. While a placement is due, calls that can wait stay open, unless ``at_once``."""
     effects: list[Effect] = []
     waits = state.is_dirty and not state.end and not at_once
     for book in books:

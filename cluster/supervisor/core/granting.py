@@ -176,7 +176,7 @@ def _why_no_gpu_left(state: SupervisorState) -> str:
 
 
 def _why_all_died(books: Iterable[StationBook], whose: str) -> str:
-    """Return why the processes of all these stations are quarantined; "" if one process is not."""
+    """Return why all these stations are quarantined; "" if one is not, or if there are no stations."""
     reasons = []
     for book in books:
         if book.state is not StationState.QUARANTINED:

@@ -40,7 +40,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
 
 
 def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update the times at which draining nodes end; the cause is a spot notice, an eviction or a scale-down.
+    """Update when each draining node ends.
 
     A draining node states its end by its own clock, so the time left is counted on that clock too.
     """
@@ -106,7 +106,7 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
 
 
 def tell_nodes(state: SupervisorState, now_s: float) -> Iterator[Effect]:
-    """Tell each node's driver what it may do, if this supervisor has not told it that yet."""
+    """Tell each node's driver what it may do, unless this supervisor has already told the driver so."""
     for book in state.nodes:
         if book.is_untold(now_s):
             book.told = book.driving
@@ -114,7 +114,7 @@ def tell_nodes(state: SupervisorState, now_s: float) -> Iterator[Effect]:
 
 
 def untold(state: SupervisorState, event: events.Untold, now_s: float) -> list[Effect]:
-    """Have a node told again soon."""
+    """Tell a node again soon, because the last order may not have reached it."""
     book = state.nodes.get(event.node)
     if book is None:
         return []

@@ -51,7 +51,7 @@ def _grown(choice: Choice) -> PlacementPreview:
 
 
 def growth(state: SupervisorState, demand: Demand) -> str:
-    """Return which nodes would be requested for a job, besides existing and pending nodes; "" without autoscaling."""
+    """Return which nodes would be requested for a job, or why none would be; "" without autoscaling."""
     if state.scaling.trouble:
         return f"no node can be requested: {state.scaling.trouble}"
     choice = choice_for(state, demand, state.ticked_s)

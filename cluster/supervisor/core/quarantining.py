@@ -67,7 +67,7 @@ def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effect]:
-    """Apply the trials of a node's probe: a device that passed leaves quarantine, any other waits longer."""
+    """Apply the trials of a node's probe: a device that was tried enters, leaves or stays in quarantine."""
     effects: list[Effect] = []
     for device in book.gpus:
         record = book.record_of(device.device)
@@ -185,7 +185,7 @@ def _changed(state: SupervisorState, book: NodeBook, device: Device, after: Devi
 
 
 def keep_again(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Store the quarantines from time to time, because their ages are stored."""
+    """Store the quarantines every ``KEEP_S``, so that their stored ages stay nearly right."""
     kept = _kept(state)
     if not kept.records or now_s - state.nodes.quarantines_kept_s < KEEP_S:
         return []
@@ -255,7 +255,7 @@ def end_waits(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_report: bool) -> list[Effect]:
-    """Bring back the stations of a node that have waited long enough; only CPU stations after a failed probe."""
+    """Bring back a node's quarantined stations that have waited enough; after a failed probe, only CPU stations."""
     effects: list[Effect] = []
     for book in state.stations.values():
         if book.station.node != node or book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:

@@ -81,7 +81,10 @@ def _is_missed(state: SupervisorState, device: str) -> bool:
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
-    """Return how long a worker may stay unused; 0 on an unwanted GPU, or if a CPU worker waits for the cores."""
+    """Return how many seconds an unused worker stays; None for ever.
+
+    This is 0 if the worker will be replaced, its node drains, its GPU is unwanted, or a CPU worker needs its cores.
+    """
     is_draining = state.node_of(book).state is DeviceState.DRAINING
     has_cores = book.station.kind.takes_gpu and book.reserved_cores
     is_wanted = has_cores and any(each.station.kind.is_processor and each.state in NOT_STARTED for each in beside)

@@ -81,7 +81,8 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
         took += f", but placement chose {book.chosen}"
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # Jobs of a dead process get slots again, and waiting jobs get first slots, without another placement.
+    # Without another placement, jobs that lost the earlier process get slots again, and waiting jobs get their first
+    # slots.
     clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 
@@ -112,7 +113,7 @@ def _check_alone(state: SupervisorState, book: StationBook) -> None:
 
 
 def _forget_gpu(state: SupervisorState, node: NodeBook, book: StationBook) -> None:
-    """Clear the remembered GPU of other idle stations that last had this one, so that they may get any GPU."""
+    """Clear the last GPU of other idle stations if it is the GPU of ``book``: these stations may get any GPU."""
     units = {device: place.unit for device, place in node.places.items()}
     for each in state.stations.values():
         is_free = each.facts is None and each.state is not StationState.LEAVING

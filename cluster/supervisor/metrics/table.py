@@ -54,7 +54,7 @@ class DemandPhase(Enum):
 
 
 class SessionOwner(Enum):
-    """Who uses a device."""
+    """Whose encoder sessions are counted: codecfleet's, or those of other programs."""
 
     OURS = "ours"
     OTHERS = "others"

@@ -102,7 +102,7 @@ class MetricTally:
                 yield MetricSample(table.WORK_ENDED, more, (engine, ending.value))
 
     def look(self, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
-        """Yield the waits that have ended and, when gauges are due, the time passed, new quarantines and the gauges.
+        """Yield the waits that have ended and, when gauges are due, the gauges, new quarantines, times and costs.
 
         ``fps`` has each worker's source frames a second.
         """

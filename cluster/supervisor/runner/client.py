@@ -32,7 +32,7 @@ class SupervisorClient(ABC):
 
     @abstractmethod
     async def handle(self, worker: WorkerId) -> Worker:
-        """Return a worker to call."""
+        """Return a handle to a worker."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:
@@ -47,7 +47,7 @@ class SupervisorClient(ABC):
         return None
 
     def history(self, stations: tuple[StationId, ...]) -> History:
-        """Return the recent work of stations; nothing if the supervisor is elsewhere."""
+        """Return the recent work of stations; an empty ``History`` if the supervisor is elsewhere."""
         del stations
         return History()
 

@@ -17,7 +17,8 @@ from ...worker_names import NodeId, WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-# a timeout that fires this much too early by this process's clock means that this process was suspended
+# The clock leaves out the time in which this process was suspended. If a timeout seems to come this much too early, the
+# process was suspended.
 SUSPENDED_S = 0.25
 SENT_KEPT = 5  # the difference of two clocks is estimated from this many of a worker's last heartbeats
 _NOTHING_DONE = Heartbeat(0, ())
@@ -36,7 +37,7 @@ class Heartbeats:
     utc: Callable[[], float] = time.time  # this machine's clock, in seconds since 1970
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
     _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # by worker, with its arrival
-    # Each worker's maximum speed since the last ``take``.
+    # Each worker's maximum speed while its device decoded, since the last ``take_decoding_fps``.
     _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)
     # For each worker's last heartbeats, the arrival time by this machine's clock minus the sending time by the worker's
     # clock, in seconds.

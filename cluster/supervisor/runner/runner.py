@@ -50,7 +50,7 @@ from .recording import Recording, decide
 EffectT = TypeVar("EffectT", bound=Effect)
 
 TICK_S = 0.25
-# A longer gap between two ticks means that this process was suspended; silence of clients then does not count.
+# If more time passes between two readings of the clock, this process was suspended, and only ``GAP_MAX_S`` counts.
 GAP_MAX_S = 5.0
 LOOK_S = 1.0  # how often the node table is read; that costs 0.4 ms
 HEARTBEAT_S = 2.0
@@ -205,7 +205,8 @@ class SupervisorRunner(SupervisorClient):
         loop, planned = asyncio.get_running_loop(), self._ticking
         at_s = loop.time() + wait_s
         if planned is None or at_s < self._tick_at_s:
-            # The handle may not know its time: Ray uses uvloop where it is installed, which calls soon without a wait.
+            # The time is kept here, because uvloop, which Ray uses if it is installed, returns a handle without a time
+            # for a wait of 0.
             self._ticking, self._tick_at_s = loop.call_later(wait_s, self._tick), at_s
             if planned is not None:
                 planned.cancel()
@@ -238,13 +239,13 @@ class SupervisorRunner(SupervisorClient):
         return self._backend.world_is_gone()
 
     def growth(self, demand: Demand) -> str:
-        """Return which nodes would be requested for a job with this demand, and why; "" if the cluster cannot grow."""
+        """Return which nodes would be requested for a job with this demand, or why not; "" without autoscaling."""
         return growth(self._core.state, demand)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on this machine.
 
-        A demand that needs a GPU waits for the GPU's probe.
+        A demand that cannot do without a GPU or DLA waits until the GPUs are probed.
         """
         until_s = self._clock() + PROBE_WAIT_S
         if demand.may_use_gpu:
@@ -305,7 +306,7 @@ class SupervisorRunner(SupervisorClient):
 
     @property
     def idle_s(self) -> float:
-        """How long there has been neither a client nor a worker."""
+        """How many seconds the supervisor has been idle, as ``SupervisorState.is_idle`` defines it."""
         return self._clock() - self._idle_since_s if self._core.state.is_idle else 0.0
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:

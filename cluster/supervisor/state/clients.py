@@ -80,7 +80,7 @@ class ClientBook:
 
 
 class Clients:
-    """Every client that has not expired."""
+    """Every client that has neither left nor expired."""
 
     def __init__(self) -> None:
         self._clients: dict[str, ClientBook] = {}

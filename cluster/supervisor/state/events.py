@@ -207,7 +207,7 @@ class HealthUnseen(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ended(SupervisorEvent):
-    """Ray is gone, or is being closed."""
+    """The supervisor must end: Ray is gone, the pool was closed, or a task of the supervisor failed."""
 
     reason: str
 

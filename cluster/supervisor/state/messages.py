@@ -69,7 +69,7 @@ class Grants:
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
     # The client's workers whose node ends, each with the seconds left when the answer was sent.
     leaving: dict[WorkerId, float] = field(default_factory=dict, compare=False)
-    # What the driver that started the client may do, if Ray drains its node; None if Ray does not
+    # An order to the driver that started the client, if Ray drains the client's node; otherwise None.
     word: Word | None = field(default=None, compare=False)
     unrecoverable: str = ""  # why there will never be a slot; "" while there may be one
     what_next: str = ""  # the remedy

@@ -151,11 +151,11 @@ class NodeBook:
 
     @property
     def is_known(self) -> bool:
-        """Whether all GPUs of the node are listed, and were probed."""
+        """Whether the first probe of the node has ended, or is not needed because the node has no GPUs."""
         return self.has_answered or not (self.ray.gpus or self.ray.unlisted)
 
     def is_probing(self, now_s: float) -> bool:
-        """Whether a probe of the node is under way."""
+        """Whether a probe that ``probe_again`` ordered is under way."""
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
@@ -176,7 +176,10 @@ class NodeBook:
 
     @property
     def driving(self) -> Driving:
-        """What a driver of a queue on this node may do. On a surplus node it claims jobs, which keep the node."""
+        """What a driver of a queue on this node may do.
+
+        On a surplus node it claims jobs; a node with a job does not end.
+        """
         if self.state is DeviceState.DRAINING:
             return Driving.RESTS
         return Driving.HOLDS if self.order is Order.CORDON else Driving.CLAIMS
@@ -197,11 +200,11 @@ class NodeBook:
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        """All GPUs and slices of the node, as probed."""
+        """All GPUs and slices of the node, as far as they are known."""
         return self.known.gpus
 
     def gpu(self, device: str) -> Device | None:
-        """Return a GPU or slice of the node, as probed."""
+        """Return a GPU or slice of the node; None if it is not known."""
         return next((each for each in self.gpus if each.device == device), None)
 
     @property
@@ -211,7 +214,7 @@ class NodeBook:
 
     @property
     def node(self) -> Node:
-        """The node's inventory within Ray's limits on CPUs, memory and GPUs; only the CPU before the first probe."""
+        """The node's inventory within Ray's limits, with its current conditions and quarantines."""
         known = self.known
         state = self.state
         surplus = self.surplus if state is DeviceState.CORDONED else ""

@@ -120,7 +120,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """Why a job gets no slots, and since when."""
+    """Why a job may never get the GPU that it needs, and since when."""
 
     since_s: float
     reason: str

@@ -45,13 +45,13 @@ EDGES: dict[StationState, frozenset[StationState]] = {
     StationState.RESERVING: frozenset({StationState.STARTING, StationState.RESTING}),
     # The station's process answered, died, or did not start.
     StationState.STARTING: frozenset({StationState.READY, StationState.RESTING, StationState.QUARANTINED}),
-    # The station was unused, or its process died.
+    # The station was unused, its node ends, or its process died.
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
     # The station's process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
     # The station has waited after a death.
     StationState.RESTING: frozenset({StationState.EMPTY}),
-    # The station's device passed a probe.
+    # The station has waited long enough, and its node has been probed.
     StationState.QUARANTINED: frozenset({StationState.EMPTY}),
 }
 

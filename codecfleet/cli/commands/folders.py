@@ -34,7 +34,9 @@ def _stills(spec: StillsSpec, *, address: str | None = _ADDRESS, as_json: bool =
 def _ladder(
     spec: LadderSpec,
     *,
-    dry_run: bool = flag("--dry-run", "Make nothing, but print what would be made, what left out, and why.", RULES),
+    dry_run: bool = flag(
+        "--dry-run", "Print what would be made, what would be left out, and why. Makes nothing.", RULES
+    ),
     address: str | None = _ADDRESS,
     as_json: bool = JSON,
 ) -> Question:

@@ -79,7 +79,9 @@ def _check(action: str, name: str | None, priority: str | None, option: str) -> 
         step = f"`codecfleet jobs show {name}{option}` shows one job, "
         raise UsageError(f"jobs {action} takes no name", f"{step}`codecfleet jobs unfinished {name}` work in a folder.")
     if (priority is None) == (action == "priority"):
-        raise UsageError("jobs priority, and only it, needs a number N", "Write `codecfleet jobs priority JOB N`.")
+        raise UsageError(
+            "jobs priority needs a number N, and no other action takes one", "Write `codecfleet jobs priority JOB N`."
+        )
 
 
 COMMANDS: Final[Commands] = {

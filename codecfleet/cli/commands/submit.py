@@ -285,11 +285,12 @@ def _submit(
     job_id: str | None = named(
         "--id", "NAME", "The job's id in the queue; another submission with this id is the same job. Default: a new id."
     ),
-    priority: str | None = valued("--priority", "N", "A whole number; in a queue, higher runs first. Default: 0."),
+    priority: str | None = valued("--priority", "N", "A whole number; jobs with higher numbers run first. Default: 0."),
     due: str | None = valued(
         "--due",
         "TIME",
-        "Time from now until the job should be done: 90s, 1:30:00. In a queue, earlier runs first. Default: none.",
+        "Time from now until the job should be done: 90s, 1:30:00. Of equal priorities, the job due first runs first. "
+        "Default: none.",
     ),
     tenant: str | None = named(
         "--tenant", "NAME", "Who submits the job to the queue. Default: the token's tenant, or this user."
