@@ -97,6 +97,7 @@ class LadderRun:
     tell: Callable[[Event], None]
     place: LadderPlace = field(default_factory=LadderPlace)
     decoded: int = 0
+    encoded: int = 0
 
     async def renditions(self) -> dict[str, Report]:
         """Make all renditions at the same time. Raises the error of the first that fails."""
@@ -120,7 +121,7 @@ class LadderRun:
             }
             reports = {name: await task for name, task in tasks.items()}
             await asyncio.gather(*hearing)
-            self.decoded = once.decoded
+            self.decoded, self.encoded = once.decoded, once.encoded
         return reports
 
     async def _rendition(
@@ -146,7 +147,8 @@ class LadderRun:
 
     def report(self, reports: Mapping[str, Report], package: Package, folder: Path, wall_s: float) -> LadderReport:
         """Return the ladder's report; ``folder`` holds the package."""
-        encoded = sum(not each.restored for report in reports.values() for each in report.segments)
+        if self.place.apart:
+            self.encoded = sum(not each.restored for report in reports.values() for each in report.segments)
         files = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
         return LadderReport(
             source=self.ladder.spec.source,
@@ -156,8 +158,8 @@ class LadderRun:
             package=package,
             files=(*files, INDEX),
             output_bytes=sum((folder / each).stat().st_size for each in files),
-            encoded=encoded,
-            decoded=encoded if self.place.apart else self.decoded,
+            encoded=self.encoded,
+            decoded=self.encoded if self.place.apart else self.decoded,
             apart=self.place.apart,
             wall_s=wall_s,
         )

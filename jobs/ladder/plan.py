@@ -65,7 +65,7 @@ def plan_ladder(
         reads = read_for(asked[0])
     else:
         stamp, reads = SourceStamp(spec.source, None), reads_beside(asked[0], growing, grows=True)
-    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads, one_pass=True).encoder.format
+    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     padding: tuple[LeftOut, ...] = ()
     if growing is None:  # otherwise the whole source's bitrate is unknown
@@ -99,7 +99,7 @@ def _source_rate(reads: Reads) -> SourceRate:
 
 def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
     with naming(rung.name):
-        return plan_of(spec.model_copy(update={"scale": scale}), reads, one_pass=True)
+        return plan_of(spec.model_copy(update={"scale": scale}), reads)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:

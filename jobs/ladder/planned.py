@@ -75,7 +75,9 @@ class PlannedLadder:
     def _decoding(self) -> str:
         if self.place.apart:
             return f"each decoded for each rendition: {self.place.apart}"
-        return f"each decoded once for {counted(len(self.ladder.plans), 'rendition')}"
+        is_rated = any(plan.rate_goal is not None for plan in self.ladder.plans.values())
+        once = "once in each pass" if is_rated else "once"
+        return f"each decoded {once} for {counted(len(self.ladder.plans), 'rendition')}"
 
     def _sides(self) -> Iterator[tuple[str, TrackReport, tuple[str, ...]]]:
         """Yield the name of each track of sound and text, how it is made, and its groups."""
@@ -99,8 +101,8 @@ def _words(plan: Plan) -> str:
 def _rate(plan: Plan) -> str:
     rate = plan.encoder.rate
     wanted = plan.spec.target_quality or f"quality {rate.quality}"
-    if rate.bitrate_bps is not None:
-        wanted = f"{rate.bitrate_bps / _BPS:g} kbit/s"
+    if plan.spec.bitrate_bps is not None:
+        wanted = f"{plan.spec.bitrate_bps / _BPS:g} kbit/s"
     return wanted if rate.maxrate_bps is None else f"{wanted}, at most {rate.maxrate_bps / _BPS:g} kbit/s"
 
 

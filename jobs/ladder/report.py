@@ -32,7 +32,7 @@ class LadderReport:
     package: Package
     files: tuple[str, ...]  #: The names of all files in the folder, including the report
     output_bytes: int  #: The size of all files but the report
-    encoded: int  #: How many segments of all renditions were encoded
+    encoded: int  #: How many segments of all renditions were encoded, each pass counted
     decoded: int  #: How often a part of the source was decoded for them
     apart: str = ""  #: Why each rendition decoded the source by itself; "" if they shared their decoding
     wall_s: float
