@@ -22,14 +22,15 @@ from ..package.manifests.manifests import manifests
 from ..package.values import Package, PlayedKind
 from ..plan.placing import demand_of
 from ..report.channel import EventChannel
-from ..report.events import Event
+from ..report.events import Event, StageStarted
 from ..report.report import Report
 from ..request.config import load_config
 from ..run.job_run import JobRun, PlannedJob
 from ..stills.job import make_stills
 from .demands import LadderPlace, place_ladder
 from .events import LadderEvents
-from .plan import Ladder, naming, plan_ladder, thumbnails_spec
+from .plan import Ladder, naming, plan_read, read_ladder, thumbnails_spec
+from .probing import made_for_film
 from .publish import LadderFolder, recorded_files
 from .report import INDEX, LadderReport
 from .spec import LadderSpec
@@ -47,7 +48,7 @@ async def make_ladder(
     A ladder that was killed or cancelled goes on from its finished segments. ``pool`` starts during planning.
     ``tell`` is called with the ladder's events: stages, warnings, and the progress of all renditions together.
     """
-    began_s = time.monotonic()
+    began_s, job = time.monotonic(), secrets.token_hex(4)
     sent = load_config().sent.specs.get(spec.preset)
     spec = spec.resolved()
     folder = work_folder(spec.output)
@@ -58,8 +59,13 @@ async def make_ladder(
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
-        ladder = await in_thread(plan_ladder, spec, work, sent)
-        run = LadderRun(ladder, pool, start, tell)
+        read = await in_thread(read_ladder, spec, work, sent)
+        if spec.per_title is not None:
+            await start.wait()
+            tell(StageStarted(job, time.monotonic() - began_s, "probe"))
+            read = await made_for_film(read, pool, job)
+        ladder = await in_thread(plan_read, read)
+        run = LadderRun(ladder, pool, start, tell, job)
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
@@ -95,6 +101,7 @@ class LadderRun:
     pool: Pool
     start: SharedCall
     tell: Callable[[Event], None]
+    job: str = field(default_factory=lambda: secrets.token_hex(4))
     place: LadderPlace = field(default_factory=LadderPlace)
     decoded: int = 0
     encoded: int = 0
@@ -103,7 +110,7 @@ class LadderRun:
         """Make all renditions at the same time. Raises the error of the first that fails."""
         plans = self.ladder.plans
         await in_thread(_make_folders, [Path(plan.spec.output).parent for plan in plans.values()])
-        ladder = secrets.token_hex(4)
+        ladder = self.job
         ids = {name: f"{ladder}-{name}" for name in plans}
         await self.start.wait()
         demands = [demand_of(plan, ids[name]) for name, plan in plans.items()]
@@ -155,6 +162,7 @@ class LadderRun:
             output=self.ladder.spec.output,
             renditions=tuple(reports.items()),
             left_out=self.ladder.left_out,
+            per_title=self.ladder.per_title,
             package=package,
             files=(*files, INDEX),
             output_bytes=sum((folder / each).stat().st_size for each in files),

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
 from ..plan.plan import Plan, plan_of
@@ -12,10 +12,12 @@ from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading, SourceStamp
 from ..stills.spec import StillsSpec
+from .per_title import PerTitle
 from .report import LeftOut
 from .rungs import (
     Rung,
     Scale,
+    SoundGroup,
     SourceRate,
     check_grid,
     choose,
@@ -41,12 +43,46 @@ class Ladder:
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
     sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
+    per_title: PerTitle | None = None  #: How the renditions were chosen, if they were chosen for the film
 
 
-def plan_ladder(
+@dataclass(frozen=True, slots=True)
+class MadeRung:
+    """A rung to make, with the size of its pictures; ``fields`` replace those of its request."""
+
+    rung: Rung
+    scale: Scale
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderRead:
+    """A ladder whose source was read; its renditions are written into ``folder``."""
+
+    spec: LadderSpec
+    folder: Path
+    stamp: SourceStamp  #: The source's version before it was read
+    reads: Reads
+    sounds: tuple[SoundGroup, ...]
+    rungs: tuple[MadeRung, ...]
+    left_out: tuple[LeftOut, ...]
+    per_title: PerTitle | None = None
+
+    def request(self, made: MadeRung, *, carries: bool, sound: SoundGroup | None = None) -> TranscodeSpec:
+        """Return the request of a rendition; the arguments are those of ``rendition_spec``."""
+        spec = rendition_spec(self.spec, made.rung, self.folder, carries=carries, sound=sound)
+        return spec.model_copy(update={"scale": made.scale, **made.fields})
+
+    def planned(self, made: MadeRung, *, carries: bool, sound: SoundGroup | None = None) -> Plan:
+        """Return the plan of a rendition."""
+        with naming(made.rung.name):
+            return plan_of(self.request(made, carries=carries, sound=sound), self.reads)
+
+
+def read_ladder(
     spec: LadderSpec, folder: Path, preset_text: str | None = None, growing: SourceReading | None = None
-) -> Ladder:
-    """Read the source once, and decide which renditions to make, in ``folder``.
+) -> LadderRead:
+    """Read the source once, and decide which rungs of the preset to make, in ``folder``.
 
     ``preset_text`` is the content of the preset's file, if the file is on another machine. ``growing`` is the reading
     of a source that grows, which then has no version.
@@ -70,36 +106,43 @@ def plan_ladder(
     padding: tuple[LeftOut, ...] = ()
     if growing is None:  # otherwise the whole source's bitrate is unknown
         chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
-    (first, first_scale), *others = chosen
-    carrying = [
-        _planned(rendition_spec(spec, first, folder, carries=True, sound=each), first_scale, first, reads)
-        for each in sounds or (None,)
-    ]
-    sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in sounds])
-    plans = {first.name: sounding.plan}
-    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
-    beside_s = plans[first.name].carry.first_presentation_s
-    folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
-    for rung, scale in others:
-        plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
-        plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
-    return Ladder(
+    return LadderRead(
         spec=spec,
+        folder=folder,
         stamp=stamp,
+        reads=reads,
+        sounds=sounds,
+        rungs=tuple(MadeRung(rung, scale) for rung, scale in chosen),
+        left_out=(*left_out, *padding),
+    )
+
+
+def plan_read(read: LadderRead) -> Ladder:
+    """Plan each rendition. Raises RequestError: an option does not fit the source."""
+    first, *others = read.rungs
+    carrying = [read.planned(first, carries=True, sound=each) for each in read.sounds or (None,)]
+    sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in read.sounds])
+    plans = {first.rung.name: sounding.plan}
+    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
+    beside_s = sounding.plan.carry.first_presentation_s
+    silent = "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
+    read = replace(read, folder=read.folder / silent)
+    for made in others:
+        plan = read.planned(made, carries=False)
+        plans[made.rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
+    return Ladder(
+        spec=read.spec,
+        stamp=read.stamp,
         plans=plans,
-        left_out=(*left_out, *padding, *sounding.left_out),
+        left_out=(*read.left_out, *sounding.left_out),
         sound_groups=sounding.groups,
+        per_title=read.per_title,
     )
 
 
 def _source_rate(reads: Reads) -> SourceRate:
     index = reads.source.index
     return SourceRate(index.codec, round(int(index.sizes_bytes.sum()) * 8 / index.duration_s))
-
-
-def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
-    with naming(rung.name):
-        return plan_of(spec.model_copy(update={"scale": scale}), reads)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:

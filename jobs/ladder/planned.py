@@ -36,6 +36,7 @@ class PlannedLadder:
             f"{counted(first.frames, 'frame')}, {float(first.duration_s):.3f} s",
             *(f"rendition {name}: {_words(plan)}" for name, plan in ladder.plans.items()),
             *(f"{name}: {_track_words(track, groups)}" for name, track, groups in self._sides()),
+            *([] if ladder.per_title is None else ladder.per_title.lines()),
             *(f"left out {each.name}: {each.reason}" for each in ladder.left_out),
             f"{counted(self._packaged, 'segment')} of about {float(ladder.spec.packaged_s):g} s in the package",
             f"{counted(len(first.segments), 'part')} of the film, {self._decoding}",
@@ -54,6 +55,7 @@ class PlannedLadder:
             "segments": self._packaged,
             "apart": self.place.apart,
             "renditions": {name: _plan_json(plan) for name, plan in ladder.plans.items()},
+            "per_title": None if ladder.per_title is None else ladder.per_title.to_json(),
             "left_out": [{"name": each.name, "reason": each.reason} for each in ladder.left_out],
             "tracks": [
                 {"name": name, "groups": list(groups), **track.model_dump(mode="json")}

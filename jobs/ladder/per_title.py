@@ -1,0 +1,75 @@
+"""What ``--per-title`` was asked for, what was probed, and what was chosen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...actors.encode.settings import Codec
+from ..rate.hull import RatePoint, Titled
+
+_BPS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecTitle:
+    """The sizes of one codec that are probed at some CRFs, and what was chosen from the probes."""
+
+    codec: Codec
+    crfs: Mapping[tuple[int, int], tuple[int, ...]]  # by width and height
+    found: Titled | None = None  # None before the probes
+    names: Mapping[str, str]  # the name of each slot's rendition, whose size may be another than the slot's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerTitle:
+    """How the renditions of a ladder are chosen for its film."""
+
+    asked: str
+    measured: tuple[int, int]  # the size at which pictures are compared
+    sample: Sequence[int]  # the probed parts of the film
+    parts: int
+    codecs: tuple[CodecTitle, ...]
+
+    def lines(self) -> list[str]:
+        """Return it as lines of text."""
+        width, height = self.measured
+        head = f"per title {self.asked} at {width}x{height}, from {len(self.sample)} of {self.parts} parts of the film"
+        return [head, *(line for each in self.codecs for line in _lines(each))]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values (docs/ladder.md)."""
+        return {
+            "asked": self.asked,
+            "measured": list(self.measured),
+            "sample": list(self.sample),
+            "codecs": {each.codec.value: _json(each) for each in self.codecs},
+        }
+
+
+def _lines(title: CodecTitle) -> list[str]:
+    if title.found is None:
+        return [f"{title.codec} {size[0]}x{size[1]} with CRF {_listed(crfs)}" for size, crfs in title.crfs.items()]
+    chosen = title.found.chosen.items()
+    return [
+        f"{title.names[slot]}: CRF {point.crf}, about {round(point.bps / _BPS)} kbit/s and {float(point.quality):.4g}"
+        for slot, point in chosen
+    ]
+
+
+def _listed(crfs: Sequence[int]) -> str:
+    return ", ".join(map(str, crfs))
+
+
+def _json(title: CodecTitle) -> dict[str, Any]:
+    probed = [{"width": size[0], "height": size[1], "crfs": list(crfs)} for size, crfs in title.crfs.items()]
+    found = title.found
+    if found is None:
+        return {"probes": probed}
+    chosen = {title.names[slot]: {"for": slot, **_point(point)} for slot, point in found.chosen.items()}
+    hull = [_point(each) for each in found.hull]
+    return {"probes": probed, "goal": float(found.goal), "hull": hull, "chosen": chosen}
+
+
+def _point(point: RatePoint) -> dict[str, Any]:
+    width, height = point.size
+    return {"width": width, "height": height, "crf": point.crf, "bps": point.bps, "quality": float(point.quality)}
