@@ -44,6 +44,7 @@ from .together import DecodeOnce
 RECORD: Final = "per-title.json"
 _HALVINGS: Final = (-1, 0, 1, 2)
 """The probed CRFs: that of the preset, and those with about twice, half and a quarter of its bits."""
+_LEAST_SAMPLED: Final = 4
 _ANY_BPS: Final = 1_000_000
 _PROBED: Final = {
     "encoder": "software",
@@ -192,7 +193,7 @@ def probing_of(read: LadderRead) -> Probing:
     asked = tuple(_asked(read, made) for made in read.rungs)
     probes = {(each.codec, each.slot.size): each for each in reversed(asked)}
     largest = max(asked, key=lambda each: each.slot.size[0] * each.slot.size[1]).plan
-    sample = sampled(len(largest.segments))
+    sample = sampled(len(largest.segments), _LEAST_SAMPLED)
     metric, _, value = (read.spec.per_title or "").partition(":")
     target = QualityTarget(metric=QualityMetric(metric), value=Fraction(value or 0))
     tool = vmaf_tool() if target.metric is QualityMetric.VMAF else None

@@ -89,9 +89,9 @@ def rate_goal(
     )
 
 
-def sampled(segments: int) -> tuple[int, ...]:
-    """Return the segments to sample of so many, spread evenly."""
-    count = min(segments, max(_LEAST_SAMPLED, ceil(segments / _SAMPLED_PART)))
+def sampled(segments: int, least: int = _LEAST_SAMPLED) -> tuple[int, ...]:
+    """Return the segments to sample of so many, spread evenly: an eighth, but at least ``least``."""
+    count = min(segments, max(least, ceil(segments / _SAMPLED_PART)))
     return tuple((2 * number + 1) * segments // (2 * count) for number in range(count))
 
 
