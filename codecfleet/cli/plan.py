@@ -67,15 +67,14 @@ def ladder_answer(spec: "LadderSpec", address: str | None) -> Answer:
     from ..jobs.join.publish import work_folder
     from ..jobs.join.spool import RENDITIONS
     from ..jobs.ladder.demands import demand_of_all, place_ladder
-    from ..jobs.ladder.plan import plan_read, read_ladder
+    from ..jobs.ladder.plan import plan_read, read_before, read_ladder
     from ..jobs.ladder.planned import PlannedLadder
-    from ..jobs.ladder.probing import probed_before
     from ..jobs.plan.placing import demand_of
     from ..jobs.request.config import load_config
 
     spec = spec.resolved()
     read = read_ladder(spec, work_folder(spec.output) / RENDITIONS, load_config().sent.specs.get(spec.preset))
-    ladder = plan_read(read if spec.per_title is None else probed_before(read))
+    ladder = plan_read(read if spec.per_title is None else read_before(read))
     demands = [demand_of(plan, name) for name, plan in ladder.plans.items()]
     whole = demand_of_all("plan", demands) or demands[0]
     placed = place_on(whole, PlanOn(address=address), _survey)

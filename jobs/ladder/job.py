@@ -13,6 +13,7 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
+from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
@@ -27,10 +28,10 @@ from ..report.report import Report
 from ..request.config import load_config
 from ..run.job_run import JobRun, PlannedJob
 from ..stills.job import make_stills
+from ..title.rounds import ProbeRecord, ProbeRound
 from .demands import LadderPlace, place_ladder
 from .events import LadderEvents
-from .plan import Ladder, naming, plan_read, read_ladder, thumbnails_spec
-from .probing import made_for_film
+from .plan import PROBES, Ladder, LadderRead, for_film, naming, plan_read, probing_for, read_ladder, thumbnails_spec
 from .publish import LadderFolder, recorded_files
 from .report import INDEX, LadderReport
 from .spec import LadderSpec
@@ -63,7 +64,7 @@ async def make_ladder(
         if spec.per_title is not None:
             await start.wait()
             tell(StageStarted(job, time.monotonic() - began_s, "probe"))
-            read = await made_for_film(read, pool, job)
+            read = await _probed(read, pool, job)
         ladder = await in_thread(plan_read, read)
         run = LadderRun(ladder, pool, start, tell, job)
         reports = await run.renditions()
@@ -82,6 +83,21 @@ async def make_ladder(
         raise
     await asyncio.shield(in_thread(spool.remove))
     return report
+
+
+async def _probed(read: LadderRead, pool: Pool, ladder: str) -> LadderRead:
+    """Probe what no earlier run has probed, and return the ladder with the rungs for its film."""
+    probing = await in_thread(probing_for, read)
+    record = await in_thread(lambda: ProbeRecord.read(read.folder / PROBES, probing.key))
+    left = [(each, units) for each in probing.sizes if (units := probing.left(each, record.found))]
+    rounds = [ProbeRound(probing, record, f"{ladder}-{number}", *each) for number, each in enumerate(left)]
+    place = await place_ladder(pool.preview, ladder, [each.demand for each in rounds])
+    async with TaskOwner() as owner:
+        once = DecodeOnce(pool, ladder, [each.job for each in rounds], owner)
+        reach = SourceReach(pool if place.apart else once, read.stamp, read.spec.ship)
+        for task in [owner.start(each.run(reach), f"probes {each.job}") for each in rounds]:
+            await task
+    return for_film(read, probing, record.found)
 
 
 def _keep(spool: Spool) -> None:

@@ -6,13 +6,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
+from ...actors.encode.profiles import PROFILES
+from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError, Unsupported
 from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading, SourceStamp
 from ..stills.spec import StillsSpec
-from .per_title import PerTitle
+from ..title.hull import Slot
+from ..title.per_title import CodecTitle, PerTitle, per_title_of
+from ..title.probes import PROBED, Measured, ProbedSlot, Probing, probing_of
+from ..title.rounds import ProbeRecord
 from .report import LeftOut
 from .rungs import (
     Rung,
@@ -30,6 +34,7 @@ from .sounds import with_sounds
 from .spec import LadderSpec
 from .tracks import only_played
 
+PROBES: Final = "per-title.json"  #: The file of a film's probes in the work folder
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
 THUMBNAIL_GRID: Final = (10, 10)  #: Columns and rows of a sheet
 
@@ -138,6 +143,55 @@ def plan_read(read: LadderRead) -> Ladder:
         sound_groups=sounding.groups,
         per_title=read.per_title,
     )
+
+
+def probing_for(read: LadderRead) -> Probing:
+    """Return what to probe for ``--per-title``.
+
+    Raises UsageError: the size cannot be measured; Unsupported: a rendition has NVENC or a target quality.
+    """
+    return probing_of(read.spec.per_title or "", [_probed_slot(read, made) for made in read.rungs])
+
+
+def _probed_slot(read: LadderRead, made: MadeRung) -> ProbedSlot:
+    name, spec = made.rung.name, read.request(made, carries=False)
+    for option, is_set in (("NVENC", spec.encoder == "nvenc"), ("a target quality", spec.target_quality is not None)):
+        if is_set:
+            message = f"--per-title chooses the CRF of software encoders, but the rendition {name} has {option}"
+            raise Unsupported(message, f"Leave out {option}, or --per-title.")
+    plan = read.planned(replace(made, fields=PROBED), carries=False)
+    picture, crf = plan.encoder.format, spec.quality
+    if crf is None and spec.bitrate_bps is None:
+        crf = PROFILES[plan.encoder.codec].default_quality
+    stated_bps = spec.maxrate_bps if spec.bitrate_bps is None else spec.bitrate_bps
+    return ProbedSlot(plan, Slot(name=name, size=(picture.width, picture.height), stated_bps=stated_bps, crf=crf))
+
+
+def read_before(read: LadderRead) -> LadderRead:
+    """Return the ladder with ``per_title``, and if an earlier run has probed the film, with the rungs for it."""
+    probing = probing_for(read)
+    return for_film(read, probing, ProbeRecord.read(read.folder / PROBES, probing.key).found)
+
+
+def for_film(read: LadderRead, probing: Probing, found: Mapping[str, Measured]) -> LadderRead:
+    """Return the ladder with the rungs for its film; with the preset's if not all probes were ``found``."""
+    per_title = per_title_of(probing, found)
+    rungs = tuple(rung for each in per_title.codecs for rung in _rungs(read, probing, each))
+    names = {each.rung.name for each in rungs} or {each.rung.name for each in read.rungs}
+    reason = "this film looks as good in other sizes, or with fewer bitrates"
+    unused = (LeftOut(name=each.rung.name, reason=reason) for each in read.rungs if each.rung.name not in names)
+    return replace(read, per_title=per_title, rungs=rungs or read.rungs, left_out=(*read.left_out, *unused))
+
+
+def _rungs(read: LadderRead, probing: Probing, title: CodecTitle) -> Iterator[MadeRung]:
+    by_name = {each.rung.name: each for each in read.rungs}
+    slots = {each.slot.name: each.slot for each in probing.slots}
+    scales = {each.slot.size: by_name[each.slot.name].scale for each in probing.sizes if each.codec is title.codec}
+    for slot, point in () if title.found is None else title.found.chosen.items():
+        is_rated = slots[slot].crf is None
+        rate = {"bitrate_bps": point.bps} if is_rated else {"quality": point.crf}
+        rung = Rung(title.names[slot], by_name[slot].rung.layers)
+        yield MadeRung(rung, scales[point.size], {"encoder": "software", **rate})
 
 
 def _source_rate(reads: Reads) -> SourceRate:

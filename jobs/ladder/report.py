@@ -7,7 +7,7 @@ from ...cluster.grouping import counted
 from ...errors import redacted
 from ..package.values import Package, PackagedTrack, PlayedKind
 from ..report.report import Report, Warning_
-from .per_title import PerTitle
+from ..title.per_title import PerTitle
 
 SCHEMA: Final = 1
 INDEX: Final = "ladder.json"  #: The file of the report in the ladder's folder

@@ -13,8 +13,8 @@ from codecfleet import Fleet, LadderSpec
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.quality.measuring import UNITS
 from codecfleet.errors import Unsupported, UsageError
-from codecfleet.jobs.ladder.plan import plan_read, read_ladder
-from codecfleet.jobs.ladder.probing import RECORD, ProbeRecord, probed_before, probing_of
+from codecfleet.jobs.ladder.plan import PROBES, plan_read, probing_for, read_before, read_ladder
+from codecfleet.jobs.title.rounds import ProbeRecord
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
@@ -129,33 +129,33 @@ def test_probes_are_not_repeated(film: Path, tmp_path: Path) -> None:
 def test_a_plan_shows_the_probes_and_then_the_choice(film: Path, tmp_path: Path) -> None:
     """Without results the plan has the preset's renditions; with all results of an earlier run, those that it chose."""
     read = read_ladder(wanted(film, tmp_path).resolved(), tmp_path / "work")
-    before = probed_before(read)
+    before = read_before(read)
     assert before.per_title is not None
     assert [each.found for each in before.per_title.codecs] == [None]
     assert list(plan_read(before).plans) == ["high", "middle", "low"]
-    probing = probing_of(read)
-    record = ProbeRecord.read(read.folder / RECORD, probing.key)
-    units = [(probe, unit) for probe in probing.probes for unit in probe.units]
-    for probe, (crf, segment) in units[1:]:
-        record.add(probe.name(crf, segment), (100_000 // crf, 25, 25 * (60 - crf) * UNITS))
-    assert [each.rung.name for each in probed_before(read).rungs] == ["high", "middle", "low"]
+    probing = probing_for(read)
+    record = ProbeRecord.read(read.folder / PROBES, probing.key)
+    units = [(size, unit) for size in probing.sizes for unit in probing.left(size, {})]
+    for size, (crf, segment) in units[1:]:
+        record.add(size.name(crf, segment), (100_000 // crf, 25, 25 * (60 - crf) * UNITS))
+    assert [each.rung.name for each in read_before(read).rungs] == ["high", "middle", "low"]
     record.add(units[0][0].name(*units[0][1]), (4_000, 25, 25 * 40 * UNITS))
-    after = plan_read(probed_before(read))
+    after = plan_read(read_before(read))
     assert after.per_title is not None
     (codec,) = after.per_title.codecs
     assert codec.found is not None
     assert list(after.plans) == list(codec.names.values())
     other = read_ladder(wanted(film, tmp_path, end_s=Fraction(2)).resolved(), tmp_path / "work")
-    assert not ProbeRecord.read(read.folder / RECORD, probing_of(other).key).found
-    (read.folder / RECORD).write_text("{")
-    assert not ProbeRecord.read(read.folder / RECORD, probing.key).found
+    assert not ProbeRecord.read(read.folder / PROBES, probing_for(other).key).found
+    (read.folder / PROBES).write_text("{")
+    assert not ProbeRecord.read(read.folder / PROBES, probing.key).found
 
 
 def test_pictures_are_compared_at_the_size_of_the_largest(film: Path, tmp_path: Path) -> None:
     """A smaller picture loses more, and one of that size as much as any target quality measures."""
-    probing = probing_of(read_ladder(wanted(film, tmp_path).resolved(), tmp_path))
-    high, low = probing.probes[0], probing.probes[-1]
-    unit = high.units[0]
+    probing = probing_for(read_ladder(wanted(film, tmp_path).resolved(), tmp_path))
+    high, low = probing.sizes[0], probing.sizes[-1]
+    unit = probing.left(high, {})[0]
     works = [probing.work(each, "job", unit, 0) for each in (high, low)]
     found = [work.run(WorkContext()).quality for work in (works[0], replace(works[0], measured=None), works[1])]
     means = [sum(each.values) / len(each.values) for each in found if each is not None]
@@ -167,13 +167,13 @@ def test_pictures_are_compared_at_the_size_of_the_largest(film: Path, tmp_path: 
 def test_renditions_of_one_size_have_names_of_their_own(film: Path, tmp_path: Path) -> None:
     """A simple film keeps its size, so each rendition has it, with fewer bits; no preset's name stands for it."""
     read = read_ladder(wanted(film, tmp_path).resolved(), tmp_path / "work")
-    probing = probing_of(read)
-    record = ProbeRecord.read(read.folder / RECORD, probing.key)
-    for number, probe in enumerate(probing.probes):
-        for crf, segment in probe.units:
+    probing = probing_for(read)
+    record = ProbeRecord.read(read.folder / PROBES, probing.key)
+    for number, size in enumerate(probing.sizes):
+        for crf, segment in probing.left(size, {}):
             quality = 60 - crf - 30 * number
-            record.add(probe.name(crf, segment), (2 ** (12 - (crf - 16) // 5), 25, 25 * quality * UNITS))
-    after = probed_before(read)
+            record.add(size.name(crf, segment), (2 ** (12 - (crf - 16) // 5), 25, 25 * quality * UNITS))
+    after = read_before(read)
     assert [each.rung.name for each in after.rungs] == ["high", "high-2", "high-3"]
     assert {each.scale for each in after.rungs} == {read.rungs[0].scale}
     assert [each.name for each in after.left_out] == ["middle", "low"]
@@ -183,8 +183,8 @@ def test_what_cannot_be_chosen_is_refused(film: Path, tmp_path: Path) -> None:
     """NVENC and a target quality leave no CRF to choose, and a film that grows has no sample."""
     targeted = PRESET.replace('bitrate = "40k"', 'target_quality = "psnr:40"')
     with pytest.raises(Unsupported, match="the rendition middle has a target quality"):
-        probing_of(read_ladder(wanted(film, tmp_path, targeted).resolved(), tmp_path))
+        probing_for(read_ladder(wanted(film, tmp_path, targeted).resolved(), tmp_path))
     with pytest.raises(Unsupported, match="the rendition high has NVENC"):
-        probing_of(read_ladder(wanted(film, tmp_path, encoder="nvenc").resolved(), tmp_path))
+        probing_for(read_ladder(wanted(film, tmp_path, encoder="nvenc").resolved(), tmp_path))
     with pytest.raises((UsageError, ValueError), match="exclude each other"):
         wanted(film, tmp_path, follow=True)

@@ -1,11 +1,13 @@
 """What ``--per-title`` was asked for, what was probed, and what was chosen."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...actors.encode.settings import Codec
-from ..rate.hull import RatePoint, Titled
+from .hull import RatePoint, Titled, titled
+from .probes import Measured, Probing
 
 _BPS: Final = 1000
 
@@ -17,7 +19,9 @@ class CodecTitle:
     codec: Codec
     crfs: Mapping[tuple[int, int], tuple[int, ...]]  # by width and height
     found: Titled | None = None  # None before the probes
-    names: Mapping[str, str]  # the name of each slot's rendition, whose size may be another than the slot's
+    names: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the name of each slot's rendition, whose size may be another than the slot's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,38 @@ class PerTitle:
             "sample": list(self.sample),
             "codecs": {each.codec.value: _json(each) for each in self.codecs},
         }
+
+
+def per_title_of(probing: Probing, found: Mapping[str, Measured]) -> PerTitle:
+    """Return what is probed and, if all of it was ``found``, what is chosen."""
+    codecs = dict.fromkeys(each.codec for each in probing.slots)
+    is_found = not any(probing.left(each, found) for each in probing.sizes)
+    picture = probing.reference.output
+    return PerTitle(
+        asked=probing.asked,
+        measured=(picture.width, picture.height),
+        sample=probing.sample,
+        parts=len(probing.slots[0].plan.segments),
+        codecs=tuple(_title(probing, codec, found if is_found else None) for codec in codecs),
+    )
+
+
+def _title(probing: Probing, codec: Codec, found: Mapping[str, Measured] | None) -> CodecTitle:
+    sizes = [each for each in probing.sizes if each.codec is codec]
+    crfs = {each.slot.size: each.crfs for each in sizes}
+    if found is None:
+        return CodecTitle(codec=codec, crfs=crfs)
+    slots = [each.slot for each in probing.slots if each.codec is codec]
+    made = titled(slots, probing.points(codec, found), probing.goal)
+    of_size = {each.slot.size: each.slot.name for each in sizes}
+    preset = {each.slot.name for each in probing.slots}
+    names = dict[str, str]()
+    for slot, point in made.chosen.items():
+        own = of_size[point.size]
+        possible = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
+        taken = {*names.values(), *(preset - {own})}
+        names[slot] = next(each for each in possible if each not in taken)
+    return CodecTitle(codec=codec, crfs=crfs, found=made, names=names)
 
 
 def _lines(title: CodecTitle) -> list[str]:

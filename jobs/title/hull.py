@@ -50,15 +50,16 @@ class Titled:
 def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | None) -> Titled:
     """Return the renditions for a film whose sizes were probed.
 
-    ``goal`` is the quality of the first rendition; None means that of the largest slot. No rendition gets more bits
-    than its slot states or, without a bitrate, than its CRF takes.
+    ``goal`` is the quality of the first rendition; None means that of the largest slot, with no more bits than that
+    takes. No rendition gets more bits than its slot states or, without a bitrate, than its CRF takes.
     """
     points = sorted(set(filled(probes)))
     order = sorted(slots, key=lambda slot: (-slot.size[0] * slot.size[1], -(slot.stated_bps or 0), slot.name))
     hull = upper_hull(points)
     first = order[0]
-    wanted = _own(first, points).quality if goal is None else goal
-    most = _most_bps(first, points)
+    own, most = _own(first, points), _most_bps(first, points)
+    wanted = own.quality if goal is None else goal
+    most = min(most, own.bps) if goal is None else most
     allowed = [each for each in hull if each.bps <= most] or [hull[0]]
     top = next((each for each in allowed if each.quality >= wanted), allowed[-1])
     chosen = {first.name: top}

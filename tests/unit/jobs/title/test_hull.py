@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.rate.hull import APART, RatePoint, Slot, Titled, filled, titled, upper_hull
+from codecfleet.jobs.title.hull import APART, RatePoint, Slot, Titled, filled, titled, upper_hull
 
 SIZES = ((1920, 1080), (1280, 720), (640, 360))
 CRFS = (17, 22, 27, 32)
