@@ -28,6 +28,7 @@ from ..report.report import Report
 from ..request.config import load_config
 from ..run.job_run import JobRun, PlannedJob
 from ..stills.job import make_stills
+from ..title.probes import Probing
 from ..title.rounds import ProbeRecord, ProbeRound
 from .demands import LadderPlace, place_ladder
 from .events import LadderEvents
@@ -62,9 +63,10 @@ async def make_ladder(
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
         read = await in_thread(read_ladder, spec, work, sent)
         if spec.per_title is not None:
+            probing = await in_thread(probing_for, read)
             await start.wait()
             tell(StageStarted(job, time.monotonic() - began_s, "probe"))
-            read = await _probed(read, pool, job)
+            read = await _probed(read, probing, pool, job)
         ladder = await in_thread(plan_read, read)
         run = LadderRun(ladder, pool, start, tell, job)
         reports = await run.renditions()
@@ -85,9 +87,8 @@ async def make_ladder(
     return report
 
 
-async def _probed(read: LadderRead, pool: Pool, ladder: str) -> LadderRead:
+async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -> LadderRead:
     """Probe what no earlier run has probed, and return the ladder with the rungs for its film."""
-    probing = await in_thread(probing_for, read)
     record = await in_thread(lambda: ProbeRecord.read(read.folder / PROBES, probing.key))
     left = [(each, units) for each in probing.sizes if (units := probing.left(each, record.found))]
     rounds = [ProbeRound(probing, record, f"{ladder}-{number}", *each) for number, each in enumerate(left)]

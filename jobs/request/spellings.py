@@ -87,7 +87,10 @@ GUESSED: Final[Mapping[str, str]] = {
 }
 """Options that users may guess, and codecfleet's option for each."""
 MISSING: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "Every encode is one pass."),
+    **dict.fromkeys(
+        ("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"),
+        "Passes need no option: --bitrate and --size take them.",
+    ),
     **dict.fromkeys(
         ("--metadata", "--title", "--tag"), "Tags are copied unchanged; edit them with another program afterwards."
     ),

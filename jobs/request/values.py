@@ -78,10 +78,9 @@ def parse_title(name: str, text: str) -> str:
     """Return the metric, and perhaps a value of it, by which a ladder is chosen: ``xpsnr``, ``vmaf:94``."""
     if text in set(QualityMetric):
         return text
-    target = QualityTarget.parse(parse_target(name, text))
-    if target.percentile is not None or target.crfs is not None:
-        raise UsageError(f"{name} has a metric and at most a value, not {text!r}", "Write xpsnr, vmaf or vmaf:94.")
-    return str(target)
+    if text.count(":") != 1:
+        raise UsageError(f"{name} has a metric and at most a value, not {text[:60]!r}", "Write xpsnr, vmaf or vmaf:94.")
+    return parse_target(name, text)
 
 
 def parse_time(name: str, text: str) -> Fraction:
