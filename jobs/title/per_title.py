@@ -85,11 +85,15 @@ def _title(probing: Probing, codec: Codec, found: Mapping[str, Measured] | None)
 def _lines(title: CodecTitle) -> list[str]:
     if title.found is None:
         return [f"{title.codec} {size[0]}x{size[1]} with CRF {_listed(crfs)}" for size, crfs in title.crfs.items()]
-    chosen = title.found.chosen.items()
-    return [
+    found = title.found
+    lines = [
         f"{title.names[slot]}: CRF {point.crf}, about {round(point.bps / _BPS)} kbit/s and {float(point.quality):.4g}"
-        for slot, point in chosen
+        for slot, point in found.chosen.items()
     ]
+    first = next(iter(found.chosen.values()))
+    if first.quality < found.goal:
+        lines[0] += f", below {float(found.goal):.4g}: its bits or the probed CRFs are the limit"
+    return lines
 
 
 def _listed(crfs: Sequence[int]) -> str:

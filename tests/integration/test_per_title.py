@@ -145,6 +145,11 @@ def test_a_plan_shows_the_probes_and_then_the_choice(film: Path, tmp_path: Path)
     (codec,) = after.per_title.codecs
     assert codec.found is not None
     assert list(after.plans) == list(codec.names.values())
+    assert len(after.per_title.lines()) == 1 + len(after.plans)
+    better = read_ladder(wanted(film, tmp_path, per_title="psnr:69").resolved(), tmp_path / "work")
+    limited = read_before(better).per_title
+    assert limited is not None
+    assert "below 69" in limited.lines()[1]
     other = read_ladder(wanted(film, tmp_path, end_s=Fraction(2)).resolved(), tmp_path / "work")
     assert not ProbeRecord.read(read.folder / PROBES, probing_for(other).key).found
     (read.folder / PROBES).write_text("{")
