@@ -73,6 +73,7 @@ class EncodeSegment(Work[EncodedSegment]):
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     kept_messages: frozenset[str] = frozenset()  # the kinds of messages to write, of those that ``decode`` reads
+    measured: FilterSettings | None = None  # with a target: how pictures to compare with are made; None: as ``filters``
     library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any
     traceparent: str = ""  # the parent of the work's span
 
@@ -108,6 +109,7 @@ class EncodeSegment(Work[EncodedSegment]):
             keyframes=self.keyframes,
             kept_messages=self.kept_messages,
             cores=self.cores,
+            measured=self.measured,
             frames=last - first if self.numbers is None else self.numbers[1] - self.numbers[0],
         )
 

@@ -42,6 +42,12 @@ class RenditionSettings:
     kept_messages: frozenset[str]
     cores: int
     frames: int  # how many pictures the index promises
+    measured: FilterSettings | None = None  # how the pictures are made with which the encoded ones are compared
+
+    @property
+    def original(self) -> "RenditionSettings":
+        """How the pictures are made with which the encoded ones are compared."""
+        return self if self.measured is None else replace(self, filters=self.measured)
 
 
 class PictureSink(Protocol):

@@ -14,6 +14,7 @@ from ..closing import Closing
 from ..encode.profiles import PROFILES
 from ..encode.settings import EncoderSettings, crf_text, with_crf
 from ..encode.target import QualityMetric, QualityTarget
+from ..media.values import VideoFormat
 from ..quality.measuring import DecodedBack, PairMeter, goal_mdb, level_mdb
 from ..quality.search import (
     MOST_SAMPLED,
@@ -27,6 +28,7 @@ from ..quality.search import (
     sample_of,
 )
 from ..quality.vmaf import VmafMeter, checked_tool
+from .filtering import FilterChain, FilterSettings
 from .passes import SegmentPasses, SegmentProgress, Taken
 from .rendition import RenditionEncoding, RenditionSettings
 
@@ -100,7 +102,7 @@ def encode_all(
             each.ended(encoding, taken)
         meters = [(each, stack.enter_context(each.meter())) for each in left if isinstance(each, _Search)]
         if meters:
-            passes.walk([(search.made, meter) for search, meter in meters])
+            passes.walk([(search.made.original, meter) for search, meter in meters])
         left = [search for search, meter in meters if search.measured(meter.values)]
     return [each.result() for each in parts]
 
@@ -131,13 +133,16 @@ class _Sampler:
 
 
 class _Meter(Closing):
-    """Compares an encoding with its pictures."""
+    """Compares an encoding with its pictures, or scaled with those of ``made.measured``."""
 
-    def __init__(self, target: QualityTarget, settings: EncoderSettings, encoding: RenditionEncoding) -> None:
+    def __init__(self, target: QualityTarget, made: RenditionSettings, encoding: RenditionEncoding) -> None:
         encoding.close()  # so that the encoder's memory is free while the decoder needs some
+        settings = made.encoder
+        picture = settings.format if made.measured is None else made.measured.output
+        self._scale = None if made.measured is None else FilterChain(FilterSettings(picture), Fraction(1))
         self._decoded = DecodedBack(settings, encoding.extradata, encoding.packets)
         self._pictures: Iterator[tuple[int, VideoFrame]] = self._decoded.pictures()
-        self._meter = _meter(target, settings)
+        self._meter = _meter(target, picture, settings.threads)
         self._first_ticks: int | None = None
 
     @property
@@ -151,6 +156,8 @@ class _Meter(Closing):
 
     def close(self) -> None:
         self._decoded.close()
+        if self._scale is not None:
+            self._scale.close()
         self._meter.close()
 
     def take(self, ticks: int, picture: Any, _messages: Messages = (), /) -> None:  # noqa: ANN401 - in host memory
@@ -158,6 +165,8 @@ class _Meter(Closing):
         at, shown = next(self._pictures, (None, None))
         if shown is None or at != ticks - self._first_ticks:
             raise EncoderFailed(f"the encoded picture {self.done} of a segment does not decode", _REPORT)
+        if self._scale is not None:
+            ((_, shown),) = self._scale.push(self.done, shown)
         self._meter.take(shown, picture)
 
     def follow(self, _pictures: Sequence[Any], /) -> None:
@@ -167,10 +176,10 @@ class _Meter(Closing):
         return self._meter.drain()
 
 
-def _meter(target: QualityTarget, settings: EncoderSettings) -> PairMeter | VmafMeter:
+def _meter(target: QualityTarget, picture: VideoFormat, threads: int) -> PairMeter | VmafMeter:
     if target.metric is QualityMetric.VMAF:
-        return VmafMeter(settings.format, target.tool, settings.threads)
-    return PairMeter(target.metric, settings.format)
+        return VmafMeter(picture, target.tool, threads)
+    return PairMeter(target.metric, picture)
 
 
 class _Once:
@@ -202,7 +211,8 @@ class _Search(_Once):
         self, made: RenditionSettings, opened: Opened, target: QualityTarget, progress: SegmentProgress
     ) -> None:
         super().__init__(made, opened)
-        self.runs = sample_of(made.frames, _picture_bytes(made.encoder))
+        is_open = target.crfs is None or target.crfs[0] < target.crfs[1]
+        self.runs = sample_of(made.frames, _picture_bytes(made.encoder)) if is_open else ()
         if target.metric is QualityMetric.VMAF:
             checked_tool(target.tool)  # before any work
         self._target = target
@@ -227,7 +237,7 @@ class _Search(_Once):
 
     def meter(self) -> _Meter:
         """Return what measures the last encoding."""
-        return _Meter(self._target, self.made.encoder, self._whole[-1].encoding)
+        return _Meter(self._target, self.made, self._whole[-1].encoding)
 
     def measured(self, values: Sequence[int]) -> bool:
         """Take the values of the last encoding; return whether the segment is encoded again."""
@@ -272,7 +282,7 @@ class _Search(_Once):
                 self._progress.seen()
             encoding.check([number * step_ticks for number in range(len(pictures))])
             self._sample_s += encoding.encode_s
-            meter = stack.enter_context(_Meter(self._target, settings, encoding))
+            meter = stack.enter_context(_Meter(self._target, made, encoding))
             for number, picture in enumerate(pictures):
                 meter.take(number * step_ticks, picture)
                 self._progress.seen()

@@ -60,18 +60,21 @@ def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
 def ladder_answer(spec: "LadderSpec", address: str | None) -> Answer:
     """Plan a ladder, and place it. Raises the errors of ``place_on``."""
     import asyncio
-    from pathlib import Path
 
     from ..cluster.placement.assign import place
     from ..cluster.placement.model import preview_of
     from ..cluster.placement.rates import start_rates
+    from ..jobs.join.publish import work_folder
+    from ..jobs.join.spool import RENDITIONS
     from ..jobs.ladder.demands import demand_of_all, place_ladder
-    from ..jobs.ladder.plan import plan_ladder
+    from ..jobs.ladder.plan import plan_read, read_before, read_ladder
     from ..jobs.ladder.planned import PlannedLadder
     from ..jobs.plan.placing import demand_of
     from ..jobs.request.config import load_config
 
-    ladder = plan_ladder(spec.resolved(), Path("renditions"), load_config().sent.specs.get(spec.preset))
+    spec = spec.resolved()
+    read = read_ladder(spec, work_folder(spec.output) / RENDITIONS, load_config().sent.specs.get(spec.preset))
+    ladder = plan_read(read if spec.per_title is None else read_before(read))
     demands = [demand_of(plan, name) for name, plan in ladder.plans.items()]
     whole = demand_of_all("plan", demands) or demands[0]
     placed = place_on(whole, PlanOn(address=address), _survey)

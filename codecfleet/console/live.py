@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
-_LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
+_LONG_STAGES: Final = frozenset({"startup", "probe", "gather", "proof"})
 """The stages that a log mentions; every other stage is short or has its own output."""
 
 

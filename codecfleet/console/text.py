@@ -21,6 +21,7 @@ _STAGES: Final = {
     "index": "reading the index",
     "plan": "planning",
     "startup": "starting workers",
+    "probe": "probing the film",
     "encode": "encoding",
     "gather": "joining",
     "proof": "reading the output back",

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -110,6 +111,7 @@ class PoolCapacity(Capacity):
         self._workers = workers
         self._wait = wait
         self._relieved: set[str] = set()
+        self._is_held = False
 
     def at_once(self, board: Board) -> int:
         """Report the remaining demand to the pool, and return how many runs it allows."""
@@ -150,8 +152,19 @@ class PoolCapacity(Capacity):
             self._workers = max(1, min(running, self._workers or running) // 2)
 
     def release(self) -> None:
-        """Withdraw the job's demand."""
-        self._pool.set_demand(self._demand.job, None)
+        """Withdraw the job's demand, unless it is held."""
+        if not self._is_held:
+            self._pool.set_demand(self._demand.job, None)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the demand from one board to the next, so that the pool knows that more work comes at once."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self.release()
 
 
 class BoardLoop(Generic[ResultT]):

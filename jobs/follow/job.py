@@ -19,7 +19,7 @@ from ..board.threads import in_thread, shielded
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool
 from ..ladder.job import LadderRun
-from ..ladder.plan import Ladder, plan_ladder
+from ..ladder.plan import Ladder, plan_read, read_ladder
 from ..ladder.report import INDEX, LadderReport
 from ..ladder.spec import LadderSpec
 from ..ladder.tracks import given_video
@@ -219,7 +219,7 @@ class _FollowRun:
         index, ends = reading.index, self._state.ends
         if not is_over and index.end_ticks < needed_ticks(index, ends[-1] if ends else None, self._segment_s):
             return None
-        ladder = plan_ladder(self._spec, self._work / _PARTS, self._sent, reading)
+        ladder = plan_read(read_ladder(self._spec, self._work / _PARTS, self._sent, reading))
         self._first = self._first or _checked(ladder)
         check_same(self._first, ladder, ends)
         segments = next(iter(ladder.plans.values())).segments

@@ -13,6 +13,7 @@ from ...actors.background import SharedCall
 from ...actors.media.location import local_path
 from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool
+from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
@@ -22,14 +23,16 @@ from ..package.manifests.manifests import manifests
 from ..package.values import Package, PlayedKind
 from ..plan.placing import demand_of
 from ..report.channel import EventChannel
-from ..report.events import Event
+from ..report.events import Event, StageStarted
 from ..report.report import Report
 from ..request.config import load_config
 from ..run.job_run import JobRun, PlannedJob
 from ..stills.job import make_stills
+from ..title.probes import Probing
+from ..title.rounds import ProbeRecord, ProbeRound
 from .demands import LadderPlace, place_ladder
 from .events import LadderEvents
-from .plan import Ladder, naming, plan_ladder, thumbnails_spec
+from .plan import PROBES, Ladder, LadderRead, for_film, naming, plan_read, probing_for, read_ladder, thumbnails_spec
 from .publish import LadderFolder, recorded_files
 from .report import INDEX, LadderReport
 from .spec import LadderSpec
@@ -47,7 +50,7 @@ async def make_ladder(
     A ladder that was killed or cancelled goes on from its finished segments. ``pool`` starts during planning.
     ``tell`` is called with the ladder's events: stages, warnings, and the progress of all renditions together.
     """
-    began_s = time.monotonic()
+    began_s, job = time.monotonic(), secrets.token_hex(4)
     sent = load_config().sent.specs.get(spec.preset)
     spec = spec.resolved()
     folder = work_folder(spec.output)
@@ -58,8 +61,14 @@ async def make_ladder(
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
         start = SharedCall(pool.start(), "the workers' start")  # beside the planning
-        ladder = await in_thread(plan_ladder, spec, work, sent)
-        run = LadderRun(ladder, pool, start, tell)
+        read = await in_thread(read_ladder, spec, work, sent)
+        if spec.per_title is not None:
+            probing = await in_thread(probing_for, read)
+            await start.wait()
+            tell(StageStarted(job, time.monotonic() - began_s, "probe"))
+            read = await _probed(read, probing, pool, job)
+        ladder = await in_thread(plan_read, read)
+        run = LadderRun(ladder, pool, start, tell, job)
         reports = await run.renditions()
         package, finished = await shielded(lambda: _package(ladder, folder / PACKAGE))
         if spec.thumbnails_s is not None:
@@ -76,6 +85,20 @@ async def make_ladder(
         raise
     await asyncio.shield(in_thread(spool.remove))
     return report
+
+
+async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -> LadderRead:
+    """Probe what no earlier run has probed, and return the ladder with the rungs for its film."""
+    record = await in_thread(lambda: ProbeRecord.read(read.folder / PROBES, probing.key))
+    left = [(each, units) for each in probing.sizes if (units := probing.left(each, record.found))]
+    rounds = [ProbeRound(probing, record, f"{ladder}-{number}", *each) for number, each in enumerate(left)]
+    place = await place_ladder(pool.preview, ladder, [each.demand for each in rounds])
+    async with TaskOwner() as owner:
+        once = DecodeOnce(pool, ladder, [each.job for each in rounds], owner)
+        reach = SourceReach(pool if place.apart else once, read.stamp, read.spec.ship)
+        for task in [owner.start(each.run(reach), f"probes {each.job}") for each in rounds]:
+            await task
+    return for_film(read, probing, record.found)
 
 
 def _keep(spool: Spool) -> None:
@@ -95,14 +118,16 @@ class LadderRun:
     pool: Pool
     start: SharedCall
     tell: Callable[[Event], None]
+    job: str = field(default_factory=lambda: secrets.token_hex(4))
     place: LadderPlace = field(default_factory=LadderPlace)
     decoded: int = 0
+    encoded: int = 0
 
     async def renditions(self) -> dict[str, Report]:
         """Make all renditions at the same time. Raises the error of the first that fails."""
         plans = self.ladder.plans
         await in_thread(_make_folders, [Path(plan.spec.output).parent for plan in plans.values()])
-        ladder = secrets.token_hex(4)
+        ladder = self.job
         ids = {name: f"{ladder}-{name}" for name in plans}
         await self.start.wait()
         demands = [demand_of(plan, ids[name]) for name, plan in plans.items()]
@@ -120,7 +145,7 @@ class LadderRun:
             }
             reports = {name: await task for name, task in tasks.items()}
             await asyncio.gather(*hearing)
-            self.decoded = once.decoded
+            self.decoded, self.encoded = once.decoded, once.encoded
         return reports
 
     async def _rendition(
@@ -146,18 +171,20 @@ class LadderRun:
 
     def report(self, reports: Mapping[str, Report], package: Package, folder: Path, wall_s: float) -> LadderReport:
         """Return the ladder's report; ``folder`` holds the package."""
-        encoded = sum(not each.restored for report in reports.values() for each in report.segments)
+        if self.place.apart:
+            self.encoded = sum(not each.restored for report in reports.values() for each in report.segments)
         files = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
         return LadderReport(
             source=self.ladder.spec.source,
             output=self.ladder.spec.output,
             renditions=tuple(reports.items()),
             left_out=self.ladder.left_out,
+            per_title=self.ladder.per_title,
             package=package,
             files=(*files, INDEX),
             output_bytes=sum((folder / each).stat().st_size for each in files),
-            encoded=encoded,
-            decoded=encoded if self.place.apart else self.decoded,
+            encoded=self.encoded,
+            decoded=self.encoded if self.place.apart else self.decoded,
             apart=self.place.apart,
             wall_s=wall_s,
         )

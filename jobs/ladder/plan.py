@@ -2,20 +2,26 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
+from ...actors.encode.profiles import PROFILES
+from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError, Unsupported
 from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading, SourceStamp
 from ..stills.spec import StillsSpec
+from ..title.hull import Slot
+from ..title.per_title import CodecTitle, PerTitle, per_title_of
+from ..title.probes import PROBED, Measured, ProbedSlot, Probing, probing_of
+from ..title.rounds import ProbeRecord
 from .report import LeftOut
 from .rungs import (
     Rung,
     Scale,
+    SoundGroup,
     SourceRate,
     check_grid,
     choose,
@@ -28,6 +34,7 @@ from .sounds import with_sounds
 from .spec import LadderSpec
 from .tracks import only_played
 
+PROBES: Final = "per-title.json"  #: The file of a film's probes in the work folder
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
 THUMBNAIL_GRID: Final = (10, 10)  #: Columns and rows of a sheet
 
@@ -41,12 +48,46 @@ class Ladder:
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
     sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
+    per_title: PerTitle | None = None  #: How the renditions were chosen, if they were chosen for the film
 
 
-def plan_ladder(
+@dataclass(frozen=True, slots=True)
+class MadeRung:
+    """A rung to make, with the size of its pictures; ``fields`` replace those of its request."""
+
+    rung: Rung
+    scale: Scale
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderRead:
+    """A ladder whose source was read; its renditions are written into ``folder``."""
+
+    spec: LadderSpec
+    folder: Path
+    stamp: SourceStamp  #: The source's version before it was read
+    reads: Reads
+    sounds: tuple[SoundGroup, ...]
+    rungs: tuple[MadeRung, ...]
+    left_out: tuple[LeftOut, ...]
+    per_title: PerTitle | None = None
+
+    def request(self, made: MadeRung, *, carries: bool, sound: SoundGroup | None = None) -> TranscodeSpec:
+        """Return the request of a rendition; the arguments are those of ``rendition_spec``."""
+        spec = rendition_spec(self.spec, made.rung, self.folder, carries=carries, sound=sound)
+        return spec.model_copy(update={"scale": made.scale, **made.fields})
+
+    def planned(self, made: MadeRung, *, carries: bool, sound: SoundGroup | None = None) -> Plan:
+        """Return the plan of a rendition."""
+        with naming(made.rung.name):
+            return plan_of(self.request(made, carries=carries, sound=sound), self.reads)
+
+
+def read_ladder(
     spec: LadderSpec, folder: Path, preset_text: str | None = None, growing: SourceReading | None = None
-) -> Ladder:
-    """Read the source once, and decide which renditions to make, in ``folder``.
+) -> LadderRead:
+    """Read the source once, and decide which rungs of the preset to make, in ``folder``.
 
     ``preset_text`` is the content of the preset's file, if the file is on another machine. ``growing`` is the reading
     of a source that grows, which then has no version.
@@ -65,41 +106,97 @@ def plan_ladder(
         reads = read_for(asked[0])
     else:
         stamp, reads = SourceStamp(spec.source, None), reads_beside(asked[0], growing, grows=True)
-    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads, one_pass=True).encoder.format
+    whole = plan_of(asked[0].model_copy(update={"scale": None}), reads).encoder.format
     chosen, left_out = choose(rungs, asked, (whole.width, whole.height))
     padding: tuple[LeftOut, ...] = ()
     if growing is None:  # otherwise the whole source's bitrate is unknown
         chosen, padding = without_padding(chosen, by_name, _source_rate(reads))
-    (first, first_scale), *others = chosen
-    carrying = [
-        _planned(rendition_spec(spec, first, folder, carries=True, sound=each), first_scale, first, reads)
-        for each in sounds or (None,)
-    ]
-    sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in sounds])
-    plans = {first.name: sounding.plan}
-    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
-    beside_s = plans[first.name].carry.first_presentation_s
-    folder /= "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
-    for rung, scale in others:
-        plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
-        plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
-    return Ladder(
+    return LadderRead(
         spec=spec,
+        folder=folder,
         stamp=stamp,
-        plans=plans,
-        left_out=(*left_out, *padding, *sounding.left_out),
-        sound_groups=sounding.groups,
+        reads=reads,
+        sounds=sounds,
+        rungs=tuple(MadeRung(rung, scale) for rung, scale in chosen),
+        left_out=(*left_out, *padding),
     )
+
+
+def plan_read(read: LadderRead) -> Ladder:
+    """Plan each rendition. Raises RequestError: an option does not fit the source."""
+    first, *others = read.rungs
+    carrying = [read.planned(first, carries=True, sound=each) for each in read.sounds or (None,)]
+    sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in read.sounds])
+    plans = {first.rung.name: sounding.plan}
+    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
+    beside_s = sounding.plan.carry.first_presentation_s
+    silent = "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
+    read = replace(read, folder=read.folder / silent)
+    for made in others:
+        plan = read.planned(made, carries=False)
+        plans[made.rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
+    return Ladder(
+        spec=read.spec,
+        stamp=read.stamp,
+        plans=plans,
+        left_out=(*read.left_out, *sounding.left_out),
+        sound_groups=sounding.groups,
+        per_title=read.per_title,
+    )
+
+
+def probing_for(read: LadderRead) -> Probing:
+    """Return what to probe for ``--per-title``.
+
+    Raises UsageError: the size cannot be measured; Unsupported: a rendition has NVENC or a target quality.
+    """
+    return probing_of(read.spec.per_title or "", [_probed_slot(read, made) for made in read.rungs])
+
+
+def _probed_slot(read: LadderRead, made: MadeRung) -> ProbedSlot:
+    name, spec = made.rung.name, read.request(made, carries=False)
+    for option, is_set in (("NVENC", spec.encoder == "nvenc"), ("a target quality", spec.target_quality is not None)):
+        if is_set:
+            message = f"--per-title chooses the CRF of software encoders, but the rendition {name} has {option}"
+            raise Unsupported(message, f"Leave out {option}, or --per-title.")
+    plan = read.planned(replace(made, fields=PROBED), carries=False)
+    picture, crf = plan.encoder.format, spec.quality
+    if crf is None and spec.bitrate_bps is None:
+        crf = PROFILES[plan.encoder.codec].default_quality
+    stated_bps = spec.maxrate_bps if spec.bitrate_bps is None else spec.bitrate_bps
+    return ProbedSlot(plan, Slot(name=name, size=(picture.width, picture.height), stated_bps=stated_bps, crf=crf))
+
+
+def read_before(read: LadderRead) -> LadderRead:
+    """Return the ladder with ``per_title``, and if an earlier run has probed the film, with the rungs for it."""
+    probing = probing_for(read)
+    return for_film(read, probing, ProbeRecord.read(read.folder / PROBES, probing.key).found)
+
+
+def for_film(read: LadderRead, probing: Probing, found: Mapping[str, Measured]) -> LadderRead:
+    """Return the ladder with the rungs for its film; with the preset's if not all probes were ``found``."""
+    per_title = per_title_of(probing, found)
+    rungs = tuple(rung for each in per_title.codecs for rung in _rungs(read, probing, each))
+    names = {each.rung.name for each in rungs} or {each.rung.name for each in read.rungs}
+    reason = "this film looks as good in other sizes, or with fewer bitrates"
+    unused = (LeftOut(name=each.rung.name, reason=reason) for each in read.rungs if each.rung.name not in names)
+    return replace(read, per_title=per_title, rungs=rungs or read.rungs, left_out=(*read.left_out, *unused))
+
+
+def _rungs(read: LadderRead, probing: Probing, title: CodecTitle) -> Iterator[MadeRung]:
+    by_name = {each.rung.name: each for each in read.rungs}
+    slots = {each.slot.name: each.slot for each in probing.slots}
+    scales = {each.slot.size: by_name[each.slot.name].scale for each in probing.sizes if each.codec is title.codec}
+    for slot, point in () if title.found is None else title.found.chosen.items():
+        is_rated = slots[slot].crf is None
+        rate = {"bitrate_bps": point.bps} if is_rated else {"quality": point.crf}
+        rung = Rung(title.names[slot], by_name[slot].rung.layers)
+        yield MadeRung(rung, scales[point.size], {"encoder": "software", **rate})
 
 
 def _source_rate(reads: Reads) -> SourceRate:
     index = reads.source.index
     return SourceRate(index.codec, round(int(index.sizes_bytes.sum()) * 8 / index.duration_s))
-
-
-def _planned(spec: TranscodeSpec, scale: Scale, rung: Rung, reads: Reads) -> Plan:
-    with naming(rung.name):
-        return plan_of(spec.model_copy(update={"scale": scale}), reads, one_pass=True)
 
 
 def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:

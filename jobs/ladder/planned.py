@@ -36,6 +36,7 @@ class PlannedLadder:
             f"{counted(first.frames, 'frame')}, {float(first.duration_s):.3f} s",
             *(f"rendition {name}: {_words(plan)}" for name, plan in ladder.plans.items()),
             *(f"{name}: {_track_words(track, groups)}" for name, track, groups in self._sides()),
+            *([] if ladder.per_title is None else ladder.per_title.lines()),
             *(f"left out {each.name}: {each.reason}" for each in ladder.left_out),
             f"{counted(self._packaged, 'segment')} of about {float(ladder.spec.packaged_s):g} s in the package",
             f"{counted(len(first.segments), 'part')} of the film, {self._decoding}",
@@ -54,6 +55,7 @@ class PlannedLadder:
             "segments": self._packaged,
             "apart": self.place.apart,
             "renditions": {name: _plan_json(plan) for name, plan in ladder.plans.items()},
+            "per_title": None if ladder.per_title is None else ladder.per_title.to_json(),
             "left_out": [{"name": each.name, "reason": each.reason} for each in ladder.left_out],
             "tracks": [
                 {"name": name, "groups": list(groups), **track.model_dump(mode="json")}
@@ -75,7 +77,9 @@ class PlannedLadder:
     def _decoding(self) -> str:
         if self.place.apart:
             return f"each decoded for each rendition: {self.place.apart}"
-        return f"each decoded once for {counted(len(self.ladder.plans), 'rendition')}"
+        is_rated = any(plan.rate_goal is not None for plan in self.ladder.plans.values())
+        once = "once in each pass" if is_rated else "once"
+        return f"each decoded {once} for {counted(len(self.ladder.plans), 'rendition')}"
 
     def _sides(self) -> Iterator[tuple[str, TrackReport, tuple[str, ...]]]:
         """Yield the name of each track of sound and text, how it is made, and its groups."""
@@ -99,8 +103,8 @@ def _words(plan: Plan) -> str:
 def _rate(plan: Plan) -> str:
     rate = plan.encoder.rate
     wanted = plan.spec.target_quality or f"quality {rate.quality}"
-    if rate.bitrate_bps is not None:
-        wanted = f"{rate.bitrate_bps / _BPS:g} kbit/s"
+    if plan.spec.bitrate_bps is not None:
+        wanted = f"{plan.spec.bitrate_bps / _BPS:g} kbit/s"
     return wanted if rate.maxrate_bps is None else f"{wanted}, at most {rate.maxrate_bps / _BPS:g} kbit/s"
 
 

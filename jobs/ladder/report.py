@@ -7,6 +7,7 @@ from ...cluster.grouping import counted
 from ...errors import redacted
 from ..package.values import Package, PackagedTrack, PlayedKind
 from ..report.report import Report, Warning_
+from ..title.per_title import PerTitle
 
 SCHEMA: Final = 1
 INDEX: Final = "ladder.json"  #: The file of the report in the ladder's folder
@@ -29,10 +30,11 @@ class LadderReport:
     output: str  #: The folder
     renditions: tuple[tuple[str, Report], ...]  #: The name and the report of each rendition
     left_out: tuple[LeftOut, ...]
+    per_title: PerTitle | None = None
     package: Package
     files: tuple[str, ...]  #: The names of all files in the folder, including the report
     output_bytes: int  #: The size of all files but the report
-    encoded: int  #: How many segments of all renditions were encoded
+    encoded: int  #: How many segments of all renditions were encoded, each pass counted
     decoded: int  #: How often a part of the source was decoded for them
     apart: str = ""  #: Why each rendition decoded the source by itself; "" if they shared their decoding
     wall_s: float
@@ -54,6 +56,7 @@ class LadderReport:
         return [
             f"ladder    {made}, {counted(frames, 'frame')} each",
             *(f"track     {_line(self.package, track)}" for track in self.package.tracks),
+            *([] if self.per_title is None else self.per_title.lines()),
             *(f"left out  {each.name}: {each.reason}" for each in self.left_out),
             f"segments  {segments} of about {float(self.package.segment_s):g} s in each rendition",
             f"decoded   {counted(self.decoded, 'time')} for {counted(self.encoded, 'encoded segment')}",
@@ -79,6 +82,7 @@ class LadderReport:
                 name: report.model_dump(mode="json", exclude={"output"})
                 for name, report in self.renditions
             },
+            "per_title": None if self.per_title is None else self.per_title.to_json(),
             "left_out": [{"name": each.name, "reason": each.reason} for each in self.left_out],
             "tracks": [_track_json(self.package, track) for track in self.package.tracks],
         }

@@ -3,12 +3,12 @@
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ...actors.media.location import absolute
 from ..package.values import Layout
 from ..request.carried import SoundAndSubtitles
-from ..request.options import Option
+from ..request.options import TITLE, Option
 from ..request.parts import PATH, RULES, VIDEO, JobRequest, Keyframes, Part, Source, SourceRange, Strict
 from ..request.picture import ConversionOptions, FramingOptions
 from ..request.running import Reaching, Restarting, RunOptions, Segmenting, WaitOptions
@@ -40,6 +40,14 @@ class _Which(Part):
         Option("--preset", VIDEO, metavar="NAME|FILE.toml"),
         PATH,
     ] = DEFAULT_PRESET
+    per_title: Annotated[
+        str | None,
+        Field(
+            description="Choose sizes and bitrates for this film by probes of it, measured with xpsnr, vmaf, psnr or "
+            "ssim; with a value, that of the first rendition: docs/ladder.md."
+        ),
+        Option("--per-title", VIDEO, example='"vmaf:94"', kind=TITLE),
+    ] = None
     packaged_s: Annotated[
         Fraction,
         Field(gt=0, description="Length of a segment of the package, a multiple of the keyframe interval."),
@@ -104,6 +112,12 @@ class LadderSpec(
         Option("--overwrite", RULES, default="refuse"),
     ] = False
     strict: Strict = False
+
+    @model_validator(mode="after")
+    def _check_per_title(self) -> Self:
+        if self.per_title is not None and self.follow:
+            raise ValueError("`per_title` and `follow` exclude each other: a film that grows cannot be sampled")
+        return self
 
     @property
     def for_each(self) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class DecodeOnce(Pool):
         self._alone: set[tuple[str, int]] = set()
         self._common: list[CodecfleetError] = []
         self.decoded = 0  #: How many times a segment was decoded
+        self.encoded = 0  #: For how many encodings by a rendition
         owner.start(self._follow(), "the slots of a ladder")
 
     @property
@@ -187,6 +188,7 @@ class DecodeOnce(Pool):
             self._fail(group, error, None)
             return
         self.decoded += 1
+        self.encoded += len(group.members)
         group.run.result.add_done_callback(partial(self._end, group.number))
 
     def _end(self, number: int, _: "asyncio.Future[Any]") -> None:

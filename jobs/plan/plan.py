@@ -285,12 +285,9 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     return plan_of(spec, read_for(spec))
 
 
-def plan_of(spec: TranscodeSpec, reads: Reads, *, one_pass: bool = False) -> Plan:
-    """Plan the job from its ``reads``; ``one_pass`` is as in ``asked_of``.
-
-    Pure; raises the errors of ``plan_transcode``.
-    """
-    asked = asked_of(spec, one_pass=one_pass)
+def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
+    """Plan the job from its ``reads``. Pure; raises the errors of ``plan_transcode``."""
+    asked = asked_of(spec, one_pass=reads.grows)  # what grows cannot be sampled
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)
     settled = settle_filters(reads, part, spec, asked.codec)

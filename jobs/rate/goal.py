@@ -85,18 +85,18 @@ def rate_goal(
         duration_s=duration_s,
         first_crf=first_crf(bits / max(1, samples), scale),
         sample=sampled(len(segments)),
-        weights=_weights(segments, index),
+        weights=source_weights(segments, index),
     )
 
 
-def sampled(segments: int) -> tuple[int, ...]:
-    """Return the segments to sample of so many, spread evenly."""
-    count = min(segments, max(_LEAST_SAMPLED, ceil(segments / _SAMPLED_PART)))
+def sampled(segments: int, least: int = _LEAST_SAMPLED) -> tuple[int, ...]:
+    """Return the segments to sample of so many, spread evenly: an eighth, but at least ``least``."""
+    count = min(segments, max(least, ceil(segments / _SAMPLED_PART)))
     return tuple((2 * number + 1) * segments // (2 * count) for number in range(count))
 
 
-def _weights(segments: Sequence[tuple[int | None, int | None]], index: TrackIndex) -> tuple[int, ...]:
-    """Return each segment's bytes in the source: those of the packets whose time is in the segment."""
+def source_weights(segments: Sequence[tuple[int | None, int | None]], index: TrackIndex) -> tuple[int, ...]:
+    """Return each segment's bytes in the source, at least one: those of the packets whose time is in the segment."""
     order = np.argsort(index.pts, kind="stable")
     shown, summed = index.pts[order], np.concatenate([[0], np.cumsum(index.sizes_bytes[order])])
     starts = [0 if start is None else int(np.searchsorted(shown, start)) for start, _ in segments]

@@ -33,7 +33,7 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class StageStarted(Event):
-    """A stage of the job begins: index, plan, startup, encode, gather, proof or publish, as in ``timings_s``."""
+    """A stage of the job begins, as in ``timings_s``: index, plan, startup, probe, encode, gather, proof or publish."""
 
     kind: ClassVar[str] = "stage"
     stage: str

@@ -38,6 +38,7 @@ from .values import (
     parse_size,
     parse_target,
     parse_time,
+    parse_title,
     parse_track,
     refusal,
 )
@@ -153,6 +154,7 @@ COUNTS: Final = Kind("N", "list of numbers", _counts, is_list=True)
 PAIRS: Final = Kind("K=V", "table of strings or whole numbers", _pairs, is_list=True, write="=".join)
 FLAG: Final = Kind("", "`true`, `false`", _flag)
 TARGET: Final = Kind("METRIC:VALUE", '`"xpsnr:42"`', partial(_words, "a target quality", parse_target))
+TITLE: Final = Kind("METRIC[:VALUE]", '`"xpsnr"` or `"vmaf:94"`', partial(_words, "a metric", parse_title))
 CODEC: Final = Kind(
     "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
 )

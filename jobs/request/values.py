@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias, cast, get_args
 
-from ...actors.encode.target import QualityTarget
+from ...actors.encode.target import QualityMetric, QualityTarget
 from ...errors import UsageError
 
 Corner: TypeAlias = Literal["top-left", "top-right", "bottom-left", "bottom-right", "center"]  #: Places by name
@@ -72,6 +72,15 @@ def parse_target(name: str, text: str) -> str:
         return str(QualityTarget.parse(text))
     except UsageError as error:
         raise UsageError(f"{name} {error.message}", error.next_step) from None
+
+
+def parse_title(name: str, text: str) -> str:
+    """Return the metric, and perhaps a value of it, by which a ladder is chosen: ``xpsnr``, ``vmaf:94``."""
+    if text in set(QualityMetric):
+        return text
+    if text.count(":") != 1:
+        raise UsageError(f"{name} has a metric and at most a value, not {text[:60]!r}", "Write xpsnr, vmaf or vmaf:94.")
+    return parse_target(name, text)
 
 
 def parse_time(name: str, text: str) -> Fraction:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -156,15 +157,18 @@ class TrackRun:
         )
 
     async def _encode(self, audio: asyncio.Task[dict[tuple[int, int], EncodedTrack]]) -> None:
-        if self._rate.goal is None:
+        goal = self._rate.goal
+        if goal is None:
             await self._run_board()
             return
-        self._budget = await run_passes(
-            self._rate.goal,
-            encode=self._encode_pass,
-            tries=lambda: self._rate.tries,
-            other_bytes=partial(self._other_bytes, audio),
-        )
+        # For a size, the film is joined between passes, and needs no worker meanwhile.
+        with self._capacity.held() if goal.size_bytes is None else nullcontext():
+            self._budget = await run_passes(
+                goal,
+                encode=self._encode_pass,
+                tries=lambda: self._rate.tries,
+                other_bytes=partial(self._other_bytes, audio),
+            )
         self._rate.begin_join()
         for segment, following in self._encoded_segments():
             self._joins.put_nowait((segment.facts.segment, following))

@@ -101,6 +101,7 @@ SPECS: list[JobRequest] = [
     LadderSpec(
         source="a.mkv", output="b", preset="cmaf-av1-hevc-h264", packaged_s="4", layout="files", audio="opus", fps=25
     ),
+    LadderSpec(source="a.mkv", output="b", per_title="vmaf:94", thumbnails_s="1/3"),
     StillsSpec(**STILLS, every_s="1/3"),
     StillsSpec(source="a.mkv", output="b", scene=True, scene_threshold=20, scene_shortest_s=1, scale="180p"),
     StillsSpec(source="a.mkv", output="b", count=9),

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from codecfleet.cluster.fleet.pool import JobState, PoolState
+from codecfleet.cluster.fleet.pool import Asked, JobState, PoolState
 from codecfleet.cluster.placement.model import plain_demand
 from codecfleet.errors import CodecfleetError, FleetUnavailable, WorkerLost, WorkerOutOfMemory
 from codecfleet.jobs.board.board import Board
@@ -114,3 +114,25 @@ def test_a_job_may_wait_without_end() -> None:
     wait = WorkerWait(FullPool(), "j", WaitOptions(wait_s=Fraction(0)))
     asyncio.run(wait.goes_on(1e9))
     asyncio.run(wait.goes_on(WAITING_S))
+
+
+class AskedPool(LocalPool):
+    """A pool that keeps the last demand of each job."""
+
+    asked: Asked | None = None
+
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        """Keep the demand."""
+        del job
+        self.asked = demand
+
+
+def test_a_held_demand_stays_between_two_boards() -> None:
+    """Otherwise the pool would give the job's slots away between two passes, and take them back."""
+    pool = AskedPool(1)
+    asking = PoolCapacity(pool, plain_demand("j", 1), None, WorkerWait(pool, "j", WaitOptions()))
+    with asking.held():
+        asking.at_once(Board.of([1]))
+        asking.release()
+        assert pool.asked is not None
+    assert pool.asked is None

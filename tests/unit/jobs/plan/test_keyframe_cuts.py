@@ -192,7 +192,7 @@ def test_av1_at_an_average_bitrate_in_one_pass_is_refused(source: Path) -> None:
     asked = {"source": str(source), "keyframe_interval_s": Fraction(1, 2), "codec": "av1", "bitrate_bps": 100_000}
     reads = read_for(spec(**asked))
     with pytest.raises(Unsupported, match="in every run"):
-        plan_of(spec(**asked), reads, one_pass=True)
+        plan_of(spec(**asked), replace(reads, grows=True))
     assert plan_of(spec(**asked), reads).encoder.chosen_crf
     planned(source, codec="av1", maxrate_bps=100_000, bufsize_bits=100_000)
 

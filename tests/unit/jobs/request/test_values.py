@@ -18,6 +18,7 @@ from codecfleet.jobs.request.values import (
     parse_rate,
     parse_size,
     parse_time,
+    parse_title,
 )
 
 Parser = Callable[[str, str], object]
@@ -46,6 +47,11 @@ def _choice(name: str, text: str) -> object:
         *((parse_time, "00:01:30.5", Fraction(181, 2)), (parse_time, "1:00:00", 3600)),
         *((parse_size, "1280x720", (1280, 720)), (parse_size, "1280X720", (1280, 720))),
         *((parse_size, "720p", (None, 720)), (parse_size, "1x1", (1, 1))),
+        *(
+            (parse_title, "xpsnr", "xpsnr"),
+            (parse_title, "vmaf:94", "vmaf:94"),
+            (parse_title, "ssim:0.98", "ssim:0.98"),
+        ),
         # Encoder options keep their order; a value may hold more equal signs.
         (_pairs, "b=2 x265-params=a=1:b=2", (("b", "2"), ("x265-params", "a=1:b=2"))),
         (_choice, "aac", "aac"),
@@ -62,6 +68,7 @@ def test_what_users_write_is_read_exactly(parse: Parser, text: str, value: objec
         (parse_rate, " |0|-1|-4M|+4M|nan|inf|1e6|4 M|4m|4Mbps|M|4|999|101G|0.0001k|٤M", ""),
         (parse_time, "-1|nan|inf|1e3|1:60|1:60:00|:30|1:|1:2:3:4|90sec|1:30s|36000001", ""),
         (parse_size, "0p|0x720|1280x|x720|-1x5|1280x-720|720|99999p|nanp|1e3p", ""),
+        (parse_title, "vmag|vmaf:|vmaf:94:p5|psnr:40:crf18-35|vmaf:101|:40", ""),
         (_pairs, "tune|=film|tune=|-tune=film", "KEY=VALUE"),
         (_pairs, "tune=film tune=grain", "given twice"),
         (_counts, "1 01", "given twice"),

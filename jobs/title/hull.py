@@ -1,0 +1,142 @@
+"""Chooses the sizes and the CRFs of a ladder for its film, from probes. Pure and exact.
+
+Each size of the preset was probed at a few CRFs. Between two probes, the logarithm of the bits and the quality are
+lines. The upper convex hull of all these points says which size looks best with how many bits. The first rendition is
+the cheapest point of the hull that has the goal, each other one the point nearest to its part of the first's bits.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final
+
+_CONTEXT: Final = Context(prec=30)
+_HALF: Final = Fraction(1, 2)
+APART: Final = Fraction(5, 4)
+"""A rendition that would have more than this part of the next larger one's bits is left out."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RatePoint:
+    """What pictures of a size look like at a CRF; larger bitrates sort later."""
+
+    bps: int  # of the whole film
+    quality: Fraction  # the mean of all measured pictures at the size of the largest rendition
+    size: tuple[int, int]  # width and height
+    crf: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A rendition of the preset, with one codec."""
+
+    name: str
+    size: tuple[int, int]
+    stated_bps: int | None  # its ``bitrate`` or ``maxrate``
+    crf: int | None  # its ``quality``; None if it has a ``bitrate``
+
+
+@dataclass(frozen=True, slots=True)
+class Titled:
+    """The renditions for a film: ``chosen`` has the point of each slot that stays, in the order of the bits."""
+
+    goal: Fraction
+    hull: tuple[RatePoint, ...]
+    chosen: Mapping[str, RatePoint]
+
+
+def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | None) -> Titled:
+    """Return the renditions for a film whose sizes were probed.
+
+    ``goal`` is the quality of the first rendition; None means that of the largest slot, with no more bits than that
+    takes. No rendition gets more bits than its slot states or, without a bitrate, than its CRF takes.
+    """
+    points = sorted(set(filled(probes)))
+    order = sorted(slots, key=lambda slot: (-slot.size[0] * slot.size[1], -(slot.stated_bps or 0), slot.name))
+    hull = upper_hull(points)
+    first = order[0]
+    own, most = _own(first, points), _most_bps(first, points)
+    wanted = own.quality if goal is None else goal
+    most = min(most, own.bps) if goal is None else most
+    allowed = [each for each in hull if each.bps <= most] or [hull[0]]
+    top = next((each for each in allowed if each.quality >= wanted), allowed[-1])
+    chosen = {first.name: top}
+    last = top
+    for number, slot in enumerate(order[1:], 1):
+        near = Fraction(top.bps) * _ratio(first, slot, number)
+        most = min(_most_bps(slot, points), int(last.bps / APART))
+        fitting = [each for each in hull if each.bps <= most]
+        if fitting:
+            last = min(fitting, key=lambda each: (max(each.bps / near, near / each.bps), each.bps))
+            chosen[slot.name] = last
+    return Titled(wanted, hull, chosen)
+
+
+def upper_hull(points: Iterable[RatePoint]) -> tuple[RatePoint, ...]:
+    """Return the points above which no point and no mixture of points lies, as far as more bits look better."""
+    hull: list[RatePoint] = []
+    best: dict[int, RatePoint] = {}
+    for each in points:
+        known = best.get(each.bps)
+        # Of equal points, the smaller picture is the cheaper one to decode.
+        if known is None or (each.quality, *_negated(each)) > (known.quality, *_negated(known)):
+            best[each.bps] = each
+    for _, each in sorted(best.items()):
+        if hull and each.quality <= hull[-1].quality:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], each):
+            hull.pop()
+        hull.append(each)
+    return tuple(hull)
+
+
+def filled(probes: Iterable[RatePoint]) -> Iterable[RatePoint]:
+    """Yield the probes of each size, and a point for each CRF between two of them."""
+    curves: dict[tuple[int, int], dict[int, RatePoint]] = {}
+    for each in probes:
+        curves.setdefault(each.size, {})[each.crf] = each
+    for curve in curves.values():
+        crfs = sorted(curve)
+        yield from curve.values()
+        for low, high in pairwise(crfs):
+            yield from (_between(curve[low], curve[high], crf) for crf in range(low + 1, high))
+
+
+def _between(first: RatePoint, last: RatePoint, crf: int) -> RatePoint:
+    part = Fraction(crf - first.crf, last.crf - first.crf)
+    logs = [_CONTEXT.ln(Decimal(max(1, each.bps))) for each in (first, last)]
+    share = _CONTEXT.divide(Decimal(part.numerator), Decimal(part.denominator))
+    log = _CONTEXT.add(logs[0], _CONTEXT.multiply(share, _CONTEXT.subtract(logs[1], logs[0])))
+    quality = first.quality + part * (last.quality - first.quality)
+    return RatePoint(int(_CONTEXT.exp(log)), quality, first.size, crf)
+
+
+def _own(slot: Slot, points: Sequence[RatePoint]) -> RatePoint:
+    """Return the point of a slot in the preset, or the nearest that was probed."""
+    own = [each for each in points if each.size == slot.size]
+    if slot.crf is not None:
+        wanted = slot.crf
+        return min(own, key=lambda each: (abs(each.crf - wanted), each))
+    stated = slot.stated_bps or 0
+    return max((each for each in own if each.bps <= stated), default=min(own))
+
+
+def _most_bps(slot: Slot, points: Sequence[RatePoint]) -> int:
+    return _own(slot, points).bps if slot.stated_bps is None else slot.stated_bps
+
+
+def _ratio(first: Slot, slot: Slot, number: int) -> Fraction:
+    """Return a slot's part of the first one's bits: that of the bitrates that the preset states, or else halves."""
+    if first.stated_bps is None or slot.stated_bps is None:
+        return _HALF**number
+    return Fraction(slot.stated_bps, first.stated_bps)
+
+
+def _slope(first: RatePoint, second: RatePoint) -> Fraction:
+    return (second.quality - first.quality) / (second.bps - first.bps)
+
+
+def _negated(point: RatePoint) -> tuple[int, ...]:
+    return (-point.size[0], -point.size[1], point.crf)
