@@ -96,7 +96,7 @@ def test_vmaf_is_reached_with_the_same_bytes_from_any_workers(film: Path, tmp_pa
         assert segment.quality.reached == pytest.approx(85, abs=0.5)
     tool = vmaf_tool()
     assert tool is not None
-    assert reports[0].encoder_kind.endswith(f"target=vmaf:85:crf10-45 {tool.version}")
+    assert reports[0].encoder_kind.endswith(f"target=vmaf:85:crf4-51 {tool.version}")
 
 
 @pytest.mark.parametrize(
