@@ -28,6 +28,9 @@ class EncoderProfile:
     default_quality: int
     worst_quality: int
     pix_fmts: tuple[str, ...]
+    usual_crfs: tuple[int, int]  # the limits of a search for a quality
+    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF, NVENC's CQ, that the encoder takes
+    mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
 
     def settled_rate(self, rate: RateControl | None) -> RateControl:
         """Return the rates of a request, with the default quality if neither quality nor bitrate is given.
@@ -54,9 +57,6 @@ class SoftwareProfile(EncoderProfile):
     params_key: str | None  # the option for the library's own parameters
     whole_chroma: bool  # whether sizes must be multiples of the chroma subsampling
     shortest_side: int  # the smallest width and height
-    usual_crfs: tuple[int, int]  # the limits of a search for a quality
-    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that the encoder takes
-    mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
     fine_crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that a search for a rate makes
     halving_crfs: int  # by how much the CRF usually rises while the bits halve
 
@@ -161,6 +161,8 @@ NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
         default_quality=default,
         worst_quality=worst,
         pix_fmts=pix_fmts,
+        usual_crfs=(1, worst),
+        mdb_per_crf=PROFILES[codec].mdb_per_crf,
     )
     for codec, default, worst, pix_fmts in (
         (Codec.H264, 23, 51, NVENC_PIX_FMTS),

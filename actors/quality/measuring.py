@@ -38,8 +38,8 @@ _NEAR: Final = {QualityMetric.VMAF: Fraction(1, 4)}
 _NEAR_DB: Final = Fraction(3, 20)
 _USUAL_MDB: Final = {
     QualityMetric.XPSNR: 35_500,
-    QualityMetric.PSNR: 37_500,
-    QualityMetric.SSIM: 14_500,
+    QualityMetric.PSNR: 42_000,
+    QualityMetric.SSIM: 18_000,
     QualityMetric.VMAF: 13_500,
 }
 """The level of usual films at an encoder's default CRF."""

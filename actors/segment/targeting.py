@@ -11,7 +11,7 @@ from av.video.format import VideoFormat as PixelFormat
 from ...errors import EncoderFailed
 from ..bitstream.picture_messages import Messages
 from ..closing import Closing
-from ..encode.profiles import PROFILES
+from ..encode.profiles import NVENC_PROFILES, PROFILES, EncoderProfile
 from ..encode.settings import EncoderSettings, crf_text, with_crf
 from ..encode.target import QualityMetric, QualityTarget
 from ..quality.measuring import DecodedBack, PairMeter, above_usual_mdb, goal_of, level_mdb
@@ -282,7 +282,7 @@ class _Search(_Once):
 
 
 def _scale(settings: EncoderSettings, target: QualityTarget) -> CrfScale:
-    profile = PROFILES[settings.codec]
+    profile: EncoderProfile = (NVENC_PROFILES if settings.on_device else PROFILES)[settings.codec]
     best, worst = target.crfs or profile.usual_crfs
     start = profile.default_quality - Fraction(above_usual_mdb(target), profile.mdb_per_crf)
     return CrfScale(

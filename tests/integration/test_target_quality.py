@@ -192,7 +192,6 @@ def test_full_range_and_ten_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"target_quality": "xpsnr:40", "encoder": "nvenc"}, Unsupported),
         ({"target_quality": "xpsnr:40", "scale": (16, 16)}, Unsupported),
         ({"target_quality": "psnr:40:crf10-60"}, UsageError),
         ({"target_quality": "psnr:40", "encoder_options": (("x264-params", "stitchable=0"),)}, RequestError),
