@@ -29,6 +29,7 @@ class EncoderProfile:
     worst_quality: int
     pix_fmts: tuple[str, ...]
     usual_crfs: tuple[int, int]  # the limits of a search for a quality
+    even_crf: int  # with which films usually have about the same quality, whatever the encoder
     crf_step: Fraction = Fraction(1)  # the smallest change of the CRF, NVENC's CQ, that the encoder takes
     mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
 
@@ -94,6 +95,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         shortest_side=2,
         usual_crfs=(4, 51),
         crf_step=Fraction(1, 16),
+        even_crf=23,
         mdb_per_crf=550,
         fine_crf_step=Fraction(1, 16),
         halving_crfs=5,
@@ -114,6 +116,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         shortest_side=16,
         usual_crfs=(4, 51),
         crf_step=Fraction(1, 16),
+        even_crf=21,
         mdb_per_crf=550,
         fine_crf_step=Fraction(1, 16),
         halving_crfs=5,
@@ -130,6 +133,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         shortest_side=4,
         usual_crfs=(4, 63),
         crf_step=Fraction(1, 4),
+        even_crf=33,
         mdb_per_crf=250,
         halving_crfs=11,
     ),
@@ -144,6 +148,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         whole_chroma=False,
         shortest_side=1,
         usual_crfs=(4, 63),
+        even_crf=27,
         mdb_per_crf=300,
         halving_crfs=10,
     ),
@@ -162,6 +167,7 @@ NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
         worst_quality=worst,
         pix_fmts=pix_fmts,
         usual_crfs=(1, worst),
+        even_crf=default,
         mdb_per_crf=PROFILES[codec].mdb_per_crf,
     )
     for codec, default, worst, pix_fmts in (

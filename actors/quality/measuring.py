@@ -42,7 +42,7 @@ _USUAL_MDB: Final = {
     QualityMetric.SSIM: 18_000,
     QualityMetric.VMAF: 13_500,
 }
-"""The level of usual films at an encoder's default CRF."""
+"""The level of usual films at an encoder's ``even_crf``."""
 _DECODERS: Final = {Codec.H264: "h264", Codec.HEVC: "hevc", Codec.AV1: "libdav1d", Codec.VP9: "vp9"}
 _BYTE_BITS: Final = 8
 _EXACT: Final = Context(prec=30)
@@ -173,7 +173,7 @@ def goal_of(target: QualityTarget) -> Goal:
 
 
 def above_usual_mdb(target: QualityTarget) -> int:
-    """Return how far the target's level is above that of usual films at an encoder's default CRF."""
+    """Return how far the target's level is above that of usual films at an encoder's ``even_crf``."""
     return goal_of(target).level_mdb - _USUAL_MDB[target.metric]
 
 

@@ -284,7 +284,7 @@ class _Search(_Once):
 def _scale(settings: EncoderSettings, target: QualityTarget) -> CrfScale:
     profile: EncoderProfile = (NVENC_PROFILES if settings.on_device else PROFILES)[settings.codec]
     best, worst = target.crfs or profile.usual_crfs
-    start = profile.default_quality - Fraction(above_usual_mdb(target), profile.mdb_per_crf)
+    start = profile.even_crf - Fraction(above_usual_mdb(target), profile.mdb_per_crf)
     return CrfScale(
         start=start,
         best=Fraction(best),
