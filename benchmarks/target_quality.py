@@ -174,12 +174,12 @@ def _reached(name: str, plan: Plan, fixed: "_FixedCrfs") -> Reached:
         message = f"{name}: a segment has no quality"
         raise CommandFailed(message)
     values = [value for each in qualities for value in each.values]
-    levels = [summary(each.values, target.percentile) for each in qualities]
-    worst = summary(values, _WORST_PERCENT)
+    levels = [summary(target.metric, each.values, target.percentile) for each in qualities]
+    worst = summary(target.metric, values, _WORST_PERCENT)
     crfs = tuple(each.crf for each in qualities)
     misses = tuple(float(each / UNITS - target.value) for each in levels)
     near = _NEAR[target.metric]
-    film_miss = float(summary(values, target.percentile) / UNITS - target.value)
+    film_miss = float(summary(target.metric, values, target.percentile) / UNITS - target.value)
     return Reached(
         film=name,
         target=str(replace(target, crfs=None)),
@@ -217,7 +217,7 @@ class _FixedCrfs:
 
         def miss(steps: int) -> float:
             values = self._segment_at(target.metric, segment, steps * step)[1]
-            return float(summary(values, target.percentile) / UNITS - target.value)
+            return float(summary(target.metric, values, target.percentile) / UNITS - target.value)
 
         low, high = best, worst
         if miss(low) < 0:
@@ -264,7 +264,8 @@ class _FixedCrfs:
         """Return the film's bytes at a CRF, and the value, in ``UNITS``, below which 5 % of its pictures are."""
         crf = Fraction(quarters, _QUARTERS)
         made = [self._segment_at(metric, segment, crf) for segment in range(len(self._plan.segments))]
-        return sum(size for size, _ in made), summary([each for _, values in made for each in values], _WORST_PERCENT)
+        values = [each for _, own in made for each in own]
+        return sum(size for size, _ in made), summary(metric, values, _WORST_PERCENT)
 
     def _segment_at(self, metric: QualityMetric, segment: int, crf: Fraction) -> tuple[int, list[int]]:
         """Return a segment's bytes at a CRF, and its pictures' values."""

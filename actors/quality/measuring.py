@@ -5,6 +5,7 @@ digit that they print. Values are whole hundred-thousandths of a dB or of SSIM's
 everything that is computed from them is exact.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -36,6 +37,8 @@ UNITS: Final = 100_000
 _MDB: Final = UNITS // 1000
 _NEAR: Final = {QualityMetric.VMAF: Fraction(1, 4)}
 _NEAR_DB: Final = Fraction(3, 20)
+_ERROR_DB: Final = {QualityMetric.PSNR: 10, QualityMetric.XPSNR: 20}
+"""How many dB ten times the error are: the square error, and in XPSNR its root."""
 _USUAL_MDB: Final = {
     QualityMetric.XPSNR: 35_500,
     QualityMetric.PSNR: 42_000,
@@ -151,16 +154,26 @@ class DecodedBack(Closing):
             raise EncoderFailed(f"{self._name}'s output does not decode: {error}", _REPORT) from error
 
 
-def summary(values: Sequence[int], percentile: int | None) -> Fraction:
-    """Return the mean of values, or a percentile of them: the least that at most so many of them are below."""
-    if percentile is None:
+def summary(metric: QualityMetric, values: Sequence[int], percentile: int | None) -> Fraction:
+    """Return the average of values, or a percentile of them: the least that at most so many of them are below.
+
+    Averages are FFmpeg's: of SSIM and VMAF the mean, of PSNR and XPSNR that of the errors, since otherwise a few
+    pictures without any error make up for many bad ones.
+    """
+    if percentile is not None:
+        return Fraction(sorted(values)[len(values) * percentile // 100])
+    error_db = _ERROR_DB.get(metric)
+    if error_db is None:
         return Fraction(sum(values), len(values))
-    return Fraction(sorted(values)[len(values) * percentile // 100])
+    counts = sorted(Counter(values).items())
+    errors = [count * _EXACT.power(10, _EXACT.divide(-value, error_db * UNITS)) for value, count in counts]
+    average = _EXACT.divide(sum(errors, Decimal(0)), len(values))
+    return Fraction(round(-error_db * UNITS * _EXACT.log10(average)))
 
 
 def level_mdb(target: QualityTarget, values: Sequence[int]) -> int:
     """Return the level of measured values in thousandths of a dB."""
-    return _level_mdb(target.metric, summary(values, target.percentile))
+    return _level_mdb(target.metric, summary(target.metric, values, target.percentile))
 
 
 def goal_of(target: QualityTarget) -> Goal:

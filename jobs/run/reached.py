@@ -39,7 +39,7 @@ def _any_at(found: Sequence[ReachedQuality], crf: int | None) -> bool:
 def _warning(  # noqa: PLR0917 - the parts of one sentence
     code: str, side: str, target: QualityTarget, found: Sequence[ReachedQuality], count: int, limits: Sequence[str]
 ) -> Warning_:
-    reached = [summary(each.values, target.percentile) / UNITS for each in found]
+    reached = [summary(target.metric, each.values, target.percentile) / UNITS for each in found]
     most = float(max(abs(each - target.value) for each in reached))
     why = "; ".join(limits) or "no CRF came nearer in the allowed number of encodes"
     asked = f"{target.metric}:{float(target.value):g}"

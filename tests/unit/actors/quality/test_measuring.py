@@ -102,9 +102,18 @@ def test_simd_changes_no_digit() -> None:
 def test_percentiles_and_means() -> None:
     """A percentile is the least value that at most so many of the pictures are below."""
     values = list(range(100))
-    assert summary(values, None) == Fraction(99, 2)
-    assert [summary(values, percentile) for percentile in (1, 5, 50)] == [1, 5, 50]
-    assert summary([7], 5) == 7
+    assert summary(QualityMetric.VMAF, values, None) == Fraction(99, 2)
+    for metric in QualityMetric:
+        assert [summary(metric, values, percentile) for percentile in (1, 5, 50)] == [1, 5, 50]
+        assert summary(metric, [7], 5) == 7
+
+
+def test_errors_are_averaged_not_decibels() -> None:
+    """Of pictures without any error and as many with 40 dB, half the error is left, or half of its square."""
+    values = [40 * UNITS, 100 * UNITS] * 5
+    assert float(summary(QualityMetric.PSNR, values, None)) / UNITS == pytest.approx(43.0103, abs=1e-3)
+    assert float(summary(QualityMetric.XPSNR, values, None)) / UNITS == pytest.approx(46.0206, abs=0.01)
+    assert summary(QualityMetric.PSNR, [4_012_345] * 3, None) == 4_012_345
 
 
 def test_levels_of_ssim_and_vmaf_are_in_db() -> None:
