@@ -34,9 +34,25 @@ _NEAR: Final = {QualityMetric.XPSNR: 0.2, QualityMetric.VMAF: 0.5}
 """How far from the target counts as reached."""
 _WORST_PERCENT: Final = 5
 _QUARTERS: Final = 4  # in a CRF
+_LOOKED_STEPS: Final = 8
+"""How many steps of the encoder's CRF are tried on both sides of a jump; and every so many over the whole scale."""
 _LEAP: Final = 12  # how many quarters a search goes at once
-_HEADS: Final = ("film", "target", "miss", "worst segment's", "most encodes", "CRFs", "limits met", "bytes of fixed")
-_SUMMARY: Final = ("target", "films", "within", "segments", "within", "most encodes", "median bytes", "least", "most")
+_HEADS: Final = (
+    *("film", "target", "miss", "worst segment's", "most encodes", "CRFs"),
+    *("unreachable segments", "bytes of fixed"),
+)
+_SUMMARY: Final = (
+    *("target", "films", "within", "unreachable", "segments", "within"),
+    *("most encodes", "median bytes", "least", "most"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfReach:
+    """The two neighbouring CRFs between which a segment's quality passes the target, or one limit of the search."""
+
+    crfs: tuple[float, ...]
+    misses: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,7 @@ class Reached:
     segment_misses: tuple[float, ...]
     encodes: tuple[int, ...]  # of each segment
     crfs: tuple[str, ...]  # of each segment
-    at_limit: int  # how many segments have the lowest or the highest CRF
+    out_of_reach: tuple[OutOfReach | None, ...]  # of each segment of a missed film; None if it can be near
     bytes: int
     worst_5_percent: float  # the value below which 5 % of the film's pictures are
     fixed_bytes: int | None  # of the fixed CRF with the same worst 5 %; None if no CRF has them
@@ -59,6 +75,22 @@ class Reached:
     def of_fixed(self) -> float | None:
         """The bytes as a part of those of the best fixed CRF."""
         return None if self.fixed_bytes is None else self.bytes / self.fixed_bytes
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the film is near the target."""
+        return abs(self.miss) <= _near(self.target)
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the film is not near the target, and every segment that is not cannot be."""
+        segments = zip(self.segment_misses, self.out_of_reach, strict=True)
+        missed = [out for miss, out in segments if abs(miss) > _near(self.target)]
+        return not self.is_within and bool(missed) and None not in missed
+
+
+def _near(target: str) -> float:
+    return _NEAR[QualityTarget.parse(target).metric]
 
 
 def main() -> int:
@@ -142,18 +174,24 @@ def _reached(name: str, plan: Plan, fixed: "_FixedCrfs") -> Reached:
         message = f"{name}: a segment has no quality"
         raise CommandFailed(message)
     values = [value for each in qualities for value in each.values]
-    levels = [summary(each.values, target.percentile) for each in qualities]
-    worst = summary(values, _WORST_PERCENT)
+    levels = [summary(target.metric, each.values, target.percentile) for each in qualities]
+    worst = summary(target.metric, values, _WORST_PERCENT)
     crfs = tuple(each.crf for each in qualities)
+    misses = tuple(float(each / UNITS - target.value) for each in levels)
+    near = _NEAR[target.metric]
+    film_miss = float(summary(target.metric, values, target.percentile) / UNITS - target.value)
     return Reached(
         film=name,
         target=str(replace(target, crfs=None)),
         frames=len(values),
-        miss=float(summary(values, target.percentile) / UNITS - target.value),
-        segment_misses=tuple(float(each / UNITS - target.value) for each in levels),
+        miss=film_miss,
+        segment_misses=misses,
         encodes=tuple(each.encodes for each in qualities),
         crfs=crfs,
-        at_limit=sum(Fraction(each) in target.crfs for each in crfs),
+        out_of_reach=tuple(
+            fixed.out_of_reach(target, segment) if abs(film_miss) > near and abs(miss) > near else None
+            for segment, miss in enumerate(misses)
+        ),
         bytes=sum(len(each.payload) for each in made),
         worst_5_percent=float(worst / UNITS),
         fixed_bytes=fixed.bytes_at(target.metric, worst, list(map(Fraction, crfs))),
@@ -167,7 +205,33 @@ class _FixedCrfs:
         self._plan = plan
         with av.open(str(clip)) as container:
             self._pictures = list(container.decode(video=0))
-        self._known: dict[tuple[QualityMetric, int], tuple[int, Fraction]] = {}
+        self._known: dict[tuple[QualityMetric, int, Fraction], tuple[int, list[int]]] = {}
+
+    def out_of_reach(self, target: QualityTarget, segment: int) -> OutOfReach | None:
+        """Return between which CRFs a segment's quality jumps over the target; None if it does not.
+
+        Finds the jump as if the quality fell from CRF to CRF, and then tries the steps around it and some elsewhere.
+        """
+        step = PROFILES[self._plan.encoder.codec].crf_step
+        best, worst = (int(each / step) for each in target.crfs or ())
+
+        def miss(steps: int) -> float:
+            values = self._segment_at(target.metric, segment, steps * step)[1]
+            return float(summary(target.metric, values, target.percentile) / UNITS - target.value)
+
+        low, high = best, worst
+        if miss(low) < 0:
+            high = low
+        elif miss(high) >= 0:
+            low = high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if miss(middle) >= 0 else (low, middle)
+        around = range(max(best, low - _LOOKED_STEPS), min(worst, high + _LOOKED_STEPS) + 1)
+        if any(abs(miss(each)) <= _NEAR[target.metric] for each in (*around, *range(best, worst, _LOOKED_STEPS))):
+            return None
+        crfs = (low, high) if low < high else (low,)
+        return OutOfReach(crfs=tuple(float(each * step) for each in crfs), misses=tuple(map(miss, crfs)))
 
     def bytes_at(self, metric: QualityMetric, worst: Fraction, near: Sequence[Fraction]) -> int | None:
         """Return the bytes at which the worst 5 % are as good as ``worst``, between the two nearest quarter CRFs.
@@ -198,24 +262,29 @@ class _FixedCrfs:
 
     def _at(self, metric: QualityMetric, quarters: int) -> tuple[int, Fraction]:
         """Return the film's bytes at a CRF, and the value, in ``UNITS``, below which 5 % of its pictures are."""
-        if (metric, quarters) not in self._known:
-            self._known[metric, quarters] = self._encoded(metric, Fraction(quarters, _QUARTERS))
-        return self._known[metric, quarters]
+        crf = Fraction(quarters, _QUARTERS)
+        made = [self._segment_at(metric, segment, crf) for segment in range(len(self._plan.segments))]
+        values = [each for _, own in made for each in own]
+        return sum(size for size, _ in made), summary(metric, values, _WORST_PERCENT)
 
-    def _encoded(self, metric: QualityMetric, crf: Fraction) -> tuple[int, Fraction]:
+    def _segment_at(self, metric: QualityMetric, segment: int, crf: Fraction) -> tuple[int, list[int]]:
+        """Return a segment's bytes at a CRF, and its pictures' values."""
+        key = metric, segment, crf
+        if key not in self._known:
+            self._known[key] = self._encoded(metric, segment, crf)
+        return self._known[key]
+
+    def _encoded(self, metric: QualityMetric, segment: int, crf: Fraction) -> tuple[int, list[int]]:
         encoder = replace(with_crf(self._plan.encoder, crf), target=None)
-        size, values = 0, list[int]()
-        for segment in range(len(self._plan.segments)):
-            made = encode_segment(self._plan, segment, encoder)
-            size += len(made.payload)
-            originals = self._pictures[len(values) : len(values) + made.frames_out]
-            with DecodedBack(encoder, made.extradata, packets_of(made)) as decoded, _meter(metric, encoder) as meter:
-                for (_, shown), original in zip(decoded.pictures(), originals, strict=True):
-                    meter.take(shown, original)
-                while meter.drain():
-                    pass
-                values += meter.values
-        return size, summary(values, _WORST_PERCENT)
+        made = encode_segment(self._plan, segment, encoder)
+        start = sum(each.frames for each in self._plan.segments[:segment])
+        originals = self._pictures[start : start + made.frames_out]
+        with DecodedBack(encoder, made.extradata, packets_of(made)) as decoded, _meter(metric, encoder) as meter:
+            for (_, shown), original in zip(decoded.pictures(), originals, strict=True):
+                meter.take(shown, original)
+            while meter.drain():
+                pass
+            return len(made.payload), list(meter.values)
 
 
 def _meter(metric: QualityMetric, encoder: EncoderSettings) -> PairMeter | VmafMeter:
@@ -226,16 +295,17 @@ def _meter(metric: QualityMetric, encoder: EncoderSettings) -> PairMeter | VmafM
 def _row(each: Reached) -> list[str]:
     furthest = max(each.segment_misses, key=abs)
     shown = [each.film, each.target, f"{each.miss:+.2f}", f"{furthest:+.2f}", str(max(each.encodes))]
-    return [*shown, " ".join(each.crfs), str(each.at_limit), number(each.of_fixed, 3)]
+    out = sum(segment is not None for segment in each.out_of_reach)
+    return [*shown, " ".join(each.crfs), str(out), number(each.of_fixed, 3)]
 
 
 def _summary_row(target: str, found: Sequence[Reached]) -> list[str]:
-    near = _NEAR[QualityTarget.parse(target).metric]
     films = [each for each in found if each.target == target]
     misses = [abs(miss) for each in films for miss in each.segment_misses]
     ratios = sorted(each.of_fixed for each in films if each.of_fixed is not None)
-    shown = [target, str(len(films)), str(sum(abs(each.miss) <= near for each in films))]
-    shown += [str(len(misses)), str(sum(each <= near for each in misses))]
+    shown = [target, str(len(films)), str(sum(each.is_within for each in films))]
+    shown += [str(sum(each.is_unreachable for each in films)), str(len(misses))]
+    shown += [str(sum(each <= _near(target) for each in misses))]
     shown += [str(max(max(each.encodes) for each in films))]
     middle = fmean(ratios[(len(ratios) - 1) // 2 : len(ratios) // 2 + 1]) if ratios else None
     return [*shown, *(number(each, 3) for each in (middle, min(ratios, default=None), max(ratios, default=None)))]

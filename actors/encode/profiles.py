@@ -28,6 +28,10 @@ class EncoderProfile:
     default_quality: int
     worst_quality: int
     pix_fmts: tuple[str, ...]
+    usual_crfs: tuple[int, int]  # the limits of a search for a quality
+    even_crf: int  # with which films usually have about the same quality, whatever the encoder
+    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF, NVENC's CQ, that the encoder takes
+    mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
 
     def settled_rate(self, rate: RateControl | None) -> RateControl:
         """Return the rates of a request, with the default quality if neither quality nor bitrate is given.
@@ -54,9 +58,6 @@ class SoftwareProfile(EncoderProfile):
     params_key: str | None  # the option for the library's own parameters
     whole_chroma: bool  # whether sizes must be multiples of the chroma subsampling
     shortest_side: int  # the smallest width and height
-    usual_crfs: tuple[int, int]  # the limits of a search for a quality
-    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that the encoder takes
-    mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
     fine_crf_step: Fraction = Fraction(1)  # the smallest change of the CRF that a search for a rate makes
     halving_crfs: int  # by how much the CRF usually rises while the bits halve
 
@@ -92,8 +93,9 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         pix_fmts=(*_YUV_IN_8_AND_10, "gray", "gray10le"),
         whole_chroma=True,
         shortest_side=2,
-        usual_crfs=(10, 45),
-        crf_step=Fraction(1, 4),
+        usual_crfs=(4, 51),
+        crf_step=Fraction(1, 16),
+        even_crf=23,
         mdb_per_crf=550,
         fine_crf_step=Fraction(1, 16),
         halving_crfs=5,
@@ -112,8 +114,9 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         ),
         whole_chroma=True,
         shortest_side=16,
-        usual_crfs=(10, 45),
-        crf_step=Fraction(1, 4),
+        usual_crfs=(4, 51),
+        crf_step=Fraction(1, 16),
+        even_crf=21,
         mdb_per_crf=550,
         fine_crf_step=Fraction(1, 16),
         halving_crfs=5,
@@ -128,8 +131,9 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         pix_fmts=("yuv420p", "yuv420p10le"),
         whole_chroma=False,
         shortest_side=4,
-        usual_crfs=(10, 60),
+        usual_crfs=(4, 63),
         crf_step=Fraction(1, 4),
+        even_crf=33,
         mdb_per_crf=250,
         halving_crfs=11,
     ),
@@ -143,7 +147,8 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         pix_fmts=("yuv420p", "yuv422p", "yuv440p", "yuv444p", "gbrp"),
         whole_chroma=False,
         shortest_side=1,
-        usual_crfs=(10, 60),
+        usual_crfs=(4, 63),
+        even_crf=27,
         mdb_per_crf=300,
         halving_crfs=10,
     ),
@@ -161,6 +166,9 @@ NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
         default_quality=default,
         worst_quality=worst,
         pix_fmts=pix_fmts,
+        usual_crfs=(1, worst),
+        even_crf=default,
+        mdb_per_crf=PROFILES[codec].mdb_per_crf,
     )
     for codec, default, worst, pix_fmts in (
         (Codec.H264, 23, 51, NVENC_PIX_FMTS),

@@ -134,7 +134,9 @@ def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
 
 
 def with_crf(settings: EncoderSettings, crf: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings with another quality, a multiple of its profile's ``crf_step``."""
+    """Return an encoder's settings with another quality, a multiple of its profile's ``crf_step``; NVENC's CQ."""
+    if settings.nvenc is not None:
+        return replace(settings, nvenc=replace(settings.nvenc, cq=int(crf)))
     options = dict(settings.options) | {"crf": crf_text(crf)}
     if settings.codec is Codec.AV1:  # of this option FFmpeg cuts the fraction off
         options["svtav1-params"] += f":crf={crf_text(crf)}"

@@ -10,7 +10,7 @@ from ...errors import Unsupported, UsageError
 from ..media.values import VideoFormat
 
 if TYPE_CHECKING:
-    from .profiles import SoftwareProfile
+    from .profiles import EncoderProfile
 
 HOW_TO_WRITE: Final = "Write xpsnr:42, vmaf:94, psnr:42 or ssim:0.98; add :p5 for a percentile, :crf16-40 for limits."
 _WORDS: Final = re.compile(
@@ -83,7 +83,7 @@ class QualityTarget:
             raise UsageError(f"{shown!r} has a lower limit above the upper one", HOW_TO_WRITE)
         return cls(metric=metric, value=value, percentile=percentile, crfs=crfs)
 
-    def settled(self, profile: "SoftwareProfile", picture: VideoFormat, tool: str | None) -> Self:
+    def settled(self, profile: "EncoderProfile", picture: VideoFormat, tool: str | None) -> Self:
         """Return the target with the limits of the CRF that ``profile`` uses.
 
         ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none.

@@ -5,6 +5,7 @@ digit that they print. Values are whole hundred-thousandths of a dB or of SSIM's
 everything that is computed from them is exact.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -26,6 +27,7 @@ from ..encode.settings import Codec, EncoderSettings
 from ..encode.target import QualityMetric, QualityTarget
 from ..media.values import VideoFormat
 from ..surfaces.host_pictures import plane_rows
+from .search import Goal
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
@@ -33,8 +35,17 @@ if TYPE_CHECKING:
 UNITS: Final = 100_000
 """How many units of a measured value are 1 dB, a point of VMAF, or an SSIM of 1."""
 _MDB: Final = UNITS // 1000
-_VMAF_POINT_MDB: Final = 600
-"""The level of a point of VMAF: an encoder's next CRF usually costs about as much of it as of PSNR's."""
+_NEAR: Final = {QualityMetric.VMAF: Fraction(1, 4)}
+_NEAR_DB: Final = Fraction(3, 20)
+_ERROR_DB: Final = {QualityMetric.PSNR: 10, QualityMetric.XPSNR: 20}
+"""How many dB ten times the error are: the square error, and in XPSNR its root."""
+_USUAL_MDB: Final = {
+    QualityMetric.XPSNR: 35_500,
+    QualityMetric.PSNR: 42_000,
+    QualityMetric.SSIM: 18_000,
+    QualityMetric.VMAF: 13_500,
+}
+"""The level of usual films at an encoder's ``even_crf``."""
 _DECODERS: Final = {Codec.H264: "h264", Codec.HEVC: "hevc", Codec.AV1: "libdav1d", Codec.VP9: "vp9"}
 _BYTE_BITS: Final = 8
 _EXACT: Final = Context(prec=30)
@@ -143,28 +154,49 @@ class DecodedBack(Closing):
             raise EncoderFailed(f"{self._name}'s output does not decode: {error}", _REPORT) from error
 
 
-def summary(values: Sequence[int], percentile: int | None) -> Fraction:
-    """Return the mean of values, or a percentile of them: the least that at most so many of them are below."""
-    if percentile is None:
+def summary(metric: QualityMetric, values: Sequence[int], percentile: int | None) -> Fraction:
+    """Return the average of values, or a percentile of them: the least that at most so many of them are below.
+
+    Averages are FFmpeg's: of SSIM and VMAF the mean, of PSNR and XPSNR that of the errors, since otherwise a few
+    pictures without any error make up for many bad ones.
+    """
+    if percentile is not None:
+        return Fraction(sorted(values)[len(values) * percentile // 100])
+    error_db = _ERROR_DB.get(metric)
+    if error_db is None:
         return Fraction(sum(values), len(values))
-    return Fraction(sorted(values)[len(values) * percentile // 100])
+    counts = sorted(Counter(values).items())
+    errors = [count * _EXACT.power(10, _EXACT.divide(-value, error_db * UNITS)) for value, count in counts]
+    average = _EXACT.divide(sum(errors, Decimal(0)), len(values))
+    return Fraction(round(-error_db * UNITS * _EXACT.log10(average)))
 
 
 def level_mdb(target: QualityTarget, values: Sequence[int]) -> int:
     """Return the level of measured values in thousandths of a dB."""
-    return _level_mdb(target.metric, summary(values, target.percentile))
+    return _level_mdb(target.metric, summary(target.metric, values, target.percentile))
 
 
-def goal_mdb(target: QualityTarget) -> int:
-    """Return the level of the target."""
-    return _level_mdb(target.metric, target.value * UNITS)
+def goal_of(target: QualityTarget) -> Goal:
+    """Return the level of the target; within 0.15 dB, or a quarter of a point of VMAF, is near enough."""
+    level = _level_mdb(target.metric, target.value * UNITS)
+    near = _NEAR.get(target.metric)
+    if near is None:
+        return Goal(level, round(_NEAR_DB * 1000))
+    return Goal(level, level - _level_mdb(target.metric, (target.value - near) * UNITS))
+
+
+def above_usual_mdb(target: QualityTarget) -> int:
+    """Return how far the target's level is above that of usual films at an encoder's ``even_crf``."""
+    return goal_of(target).level_mdb - _USUAL_MDB[target.metric]
 
 
 def _level_mdb(metric: QualityMetric, value: Fraction) -> int:
-    """Return a value in thousandths of a dB; SSIM, which is curved near 1, as FFmpeg does: -10 log10(1 - SSIM)."""
-    if metric is QualityMetric.VMAF:
-        return round(value * _VMAF_POINT_MDB / UNITS)
-    if metric is not QualityMetric.SSIM:
+    """Return a value in thousandths of a dB.
+
+    SSIM and VMAF, which are curved near their most, as FFmpeg does with SSIM: -10 log10(1 - SSIM). So an encoder's next
+    CRF costs about as much of any metric.
+    """
+    if metric not in (QualityMetric.SSIM, QualityMetric.VMAF):
         return round(value / _MDB)
-    lost = max(1 - value / UNITS, Fraction(1, UNITS))
+    lost = max(1 - value / (metric.most * UNITS), Fraction(1, UNITS))
     return round(-10_000 * _EXACT.log10(_EXACT.divide(Decimal(lost.numerator), Decimal(lost.denominator))))

@@ -12,8 +12,6 @@ from typing import Final
 
 MOST_TRIES: Final = 4
 MOST_SAMPLED: Final = 2
-NEAR_MDB: Final = 150
-"""A level within this distance of the target is near enough."""
 _FAR_MDB: Final = 1000
 _STEEPEST, _FLATTEST = Fraction(3), Fraction(1, 2)  # limits of a slope, as multiples of the usual one
 SAMPLE_RUNS: Final = 3
@@ -31,11 +29,27 @@ class Try:
     is_whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The level to reach; another level within ``near_mdb`` of it is near enough."""
+
+    level_mdb: int
+    near_mdb: int
+
+    def miss_mdb(self, tried: Try) -> int:
+        """Return how far above the goal a try is; below 0 if it is below."""
+        return tried.level_mdb - self.level_mdb
+
+    def is_met(self, tries: Sequence[Try]) -> bool:
+        """Return whether a try is near enough."""
+        return any(abs(self.miss_mdb(each)) <= self.near_mdb for each in tries)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrfScale:
     """An encoder's CRF."""
 
-    usual: Fraction  # where a search begins
+    start: Fraction  # where a search begins
     best: Fraction
     worst: Fraction
     step: Fraction
@@ -59,31 +73,32 @@ class NextTry:
     is_whole: bool
 
 
-def next_try(tries: Sequence[Try], goal_mdb: int, scale: CrfScale, *, has_sample: bool) -> NextTry | None:
+def next_try(tries: Sequence[Try], goal: Goal, scale: CrfScale, *, has_sample: bool) -> NextTry | None:
     """Return the next encoding; None if one of ``tries``, that of ``chosen``, is the result."""
     whole = [each for each in tries if each.is_whole]
     sampled = [each for each in tries if not each.is_whole]
     if has_sample and not whole:
-        crf = _towards(sampled, goal_mdb, scale, ())
+        crf = _towards(sampled, goal, scale, ())
         is_known = any(each.crf == crf for each in sampled)
-        if len(sampled) < MOST_SAMPLED and not is_known and not _is_near(sampled, goal_mdb):
+        if len(sampled) < MOST_SAMPLED and not is_known and not goal.is_met(sampled):
             return NextTry(crf, is_whole=False)
         return NextTry(crf, is_whole=True)
-    crf = _towards(whole, goal_mdb, scale, sampled)
-    if len(tries) == MOST_TRIES or _is_near(whole, goal_mdb) or any(each.crf == crf for each in whole):
+    crf = _towards(whole, goal, scale, sampled)
+    if len(tries) == MOST_TRIES or goal.is_met(whole) or any(each.crf == crf for each in whole):
         return None
     return NextTry(crf, is_whole=True)
 
 
-def chosen(tries: Sequence[Try], goal_mdb: int) -> int:
-    """Return which of the whole encodings, counted from 0, is nearest to the target; of equals, the lower CRF.
+def chosen(tries: Sequence[Try], goal: Goal) -> int:
+    """Return which of the whole encodings, counted from 0, is nearest to the target; of equals, the better one.
 
+    Of encodings with the same level, it is that with the highest CRF: a still picture may look the same at many.
     One that is far below counts as twice as far: a still picture may jump in quality from one CRF to the next.
     """
     whole = [each for each in tries if each.is_whole]
-    misses = [each.level_mdb - goal_mdb for each in whole]
+    misses = [goal.miss_mdb(each) for each in whole]
     far = [-2 * miss if miss < -_FAR_MDB else abs(miss) for miss in misses]
-    return min(range(len(whole)), key=lambda index: (far[index], whole[index].crf))
+    return min(range(len(whole)), key=lambda index: (far[index], -misses[index], -whole[index].crf))
 
 
 def sample_of(frames: int, frame_bytes: int) -> tuple[range, ...]:
@@ -103,42 +118,25 @@ def sample_bytes(frame_bytes: int) -> int:
     return max(min(_SAMPLE_BYTES, _SAMPLE_FRAMES * frame_bytes), SAMPLE_RUNS * _LEAST_RUN_FRAMES * frame_bytes)
 
 
-def _is_near(tries: Sequence[Try], goal_mdb: int) -> bool:
-    return any(abs(each.level_mdb - goal_mdb) <= NEAR_MDB for each in tries)
-
-
-def _towards(tries: Sequence[Try], goal_mdb: int, scale: CrfScale, others: Sequence[Try]) -> Fraction:
-    """Return the CRF at which the curve through the tries nearest to the target reaches the target.
+def _towards(tries: Sequence[Try], goal: Goal, scale: CrfScale, others: Sequence[Try]) -> Fraction:
+    """Return the CRF at which the line through the tries nearest to the target reaches the target.
 
     With one try, the slope is that of the ``others``, or the usual one. Without any, they say where to begin.
     """
     if not tries:
-        return _towards(others, goal_mdb, scale, ()) if others else scale.on_grid(scale.usual)
-    above = max((each for each in tries if each.level_mdb >= goal_mdb), key=lambda each: each.crf, default=None)
-    below = min((each for each in tries if each.level_mdb < goal_mdb), key=lambda each: each.crf, default=None)
+        return _towards(others, goal, scale, ()) if others else scale.on_grid(scale.start)
+    above = max((each for each in tries if goal.miss_mdb(each) >= 0), key=lambda each: each.crf, default=None)
+    below = min((each for each in tries if goal.miss_mdb(each) < 0), key=lambda each: each.crf, default=None)
     if above is not None and below is not None and above.crf < below.crf:
-        return _between(above, below, tries, goal_mdb, scale)
-    first, *rest = sorted(tries, key=lambda each: (abs(each.level_mdb - goal_mdb), each.crf))
+        part = Fraction(goal.miss_mdb(above), above.level_mdb - below.level_mdb)
+        found = scale.on_grid(above.crf + part * (below.crf - above.crf))
+        inside = below.crf - above.crf > scale.step
+        return min(max(found, above.crf + scale.step), below.crf - scale.step) if inside else above.crf
+    # Where the quality is the same at all CRFs, the search goes on from the end that is nearest to the target.
+    side = -1 if below is None else 1
+    first, *rest = sorted(tries, key=lambda each: (abs(goal.miss_mdb(each)), side * each.crf))
     slope = _slope((first, *rest[:1]) if rest else others, scale)
-    return scale.on_grid(first.crf + (first.level_mdb - goal_mdb) / slope)
-
-
-def _between(above: Try, below: Try, tries: Sequence[Try], goal_mdb: int, scale: CrfScale) -> Fraction:
-    """Return where the parabola through both and the third nearest try, or else their line, reaches the target."""
-    slope = (below.level_mdb - above.level_mdb) / (below.crf - above.crf)
-    others = [each for each in tries if each not in (above, below)]
-    bend = Fraction(0)
-    if others:
-        third = min(others, key=lambda each: (abs(each.level_mdb - goal_mdb), each.crf))
-        rest = (third.level_mdb - below.level_mdb) / (third.crf - below.crf)
-        bend = (rest - slope) / (third.crf - above.crf)
-    first, last = (int(each.crf / scale.step) for each in (above, below))
-    grid = [number * scale.step for number in range(first + 1, last)] or [above.crf]
-
-    def miss(crf: Fraction) -> Fraction:
-        return abs(above.level_mdb + (crf - above.crf) * (slope + bend * (crf - below.crf)) - goal_mdb)
-
-    return min(grid, key=lambda crf: (miss(crf), crf))
+    return scale.on_grid(first.crf + goal.miss_mdb(first) / slope)
 
 
 def _slope(tries: Sequence[Try], scale: CrfScale) -> Fraction:

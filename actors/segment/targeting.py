@@ -11,11 +11,11 @@ from av.video.format import VideoFormat as PixelFormat
 from ...errors import EncoderFailed
 from ..bitstream.picture_messages import Messages
 from ..closing import Closing
-from ..encode.profiles import PROFILES
+from ..encode.profiles import NVENC_PROFILES, PROFILES, EncoderProfile
 from ..encode.settings import EncoderSettings, crf_text, with_crf
 from ..encode.target import QualityMetric, QualityTarget
 from ..media.values import VideoFormat
-from ..quality.measuring import DecodedBack, PairMeter, goal_mdb, level_mdb
+from ..quality.measuring import DecodedBack, PairMeter, above_usual_mdb, goal_of, level_mdb
 from ..quality.search import (
     MOST_SAMPLED,
     MOST_TRIES,
@@ -216,7 +216,7 @@ class _Search(_Once):
         if target.metric is QualityMetric.VMAF:
             checked_tool(target.tool)  # before any work
         self._target = target
-        self._goal_mdb = goal_mdb(target)
+        self._goal = goal_of(target)
         self._scale = _scale(made.encoder, target)
         self._progress = progress
         self._tries: list[Try] = []
@@ -250,7 +250,7 @@ class _Search(_Once):
     def result(self) -> EncodedRendition:
         """Return the encoding that is nearest to the target."""
         crfs = [each.crf for each in self._tries if each.is_whole]
-        best = chosen(self._tries, self._goal_mdb) if crfs else 0
+        best = chosen(self._tries, self._goal) if crfs else 0
         crf = crfs[best] if crfs else self._crf()
         encode_s = self._sample_s + sum(each.encode_s for each in self._whole)
         encodes = max(1, len(self._tries))
@@ -258,12 +258,12 @@ class _Search(_Once):
         return replace(self._whole[best], encode_s=encode_s, quality=quality)
 
     def _next(self) -> NextTry | None:
-        return next_try(self._tries, self._goal_mdb, self._scale, has_sample=self._has_sample)
+        return next_try(self._tries, self._goal, self._scale, has_sample=self._has_sample)
 
     def _crf(self) -> Fraction:
-        """Return the CRF of the next encoding; the usual one after the last."""
+        """Return the CRF of the next encoding; the first one after the last."""
         step = self._next()
-        return self._scale.usual if step is None else step.crf
+        return self._scale.start if step is None else step.crf
 
     def _at(self, crf: Fraction) -> RenditionSettings:
         return replace(self.made, encoder=with_crf(self.made.encoder, crf))
@@ -292,10 +292,11 @@ class _Search(_Once):
 
 
 def _scale(settings: EncoderSettings, target: QualityTarget) -> CrfScale:
-    profile = PROFILES[settings.codec]
+    profile: EncoderProfile = (NVENC_PROFILES if settings.on_device else PROFILES)[settings.codec]
     best, worst = target.crfs or profile.usual_crfs
+    start = profile.even_crf - Fraction(above_usual_mdb(target), profile.mdb_per_crf)
     return CrfScale(
-        usual=Fraction(profile.default_quality),
+        start=start,
         best=Fraction(best),
         worst=Fraction(worst),
         step=profile.crf_step,

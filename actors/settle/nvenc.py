@@ -14,9 +14,11 @@ from ...errors import EngineUnfit, Unsupported, UsageError
 from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, TuningInfo
 from ..encode.profiles import INITIAL_FULLNESS, NVENC_PROFILES, Options, gop_frames, preset_index
 from ..encode.settings import Codec, EncoderSettings, RateControl
+from ..encode.target import QualityTarget
 from ..media.values import BYTE_BITS, VideoFormat
 from ..surfaces.formats import SurfaceFormat, surface_format
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
+from .software import settled_target
 
 _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
 """NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0 and always supported."""
@@ -107,6 +109,7 @@ class NvencRequest:
     options: tuple[tuple[str, NvencValue], ...] = ()  # NVENC's names (docs/nvenc.md); override codecfleet's
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
+    target: QualityTarget | None = None  # if set, each segment has the CQ that reaches this
 
 
 _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
@@ -129,6 +132,7 @@ def nvenc_request(
     options: Options = (),
     single_session: bool = False,
     keyframe_interval_s: Fraction | None = None,
+    target: QualityTarget | None = None,
 ) -> NvencRequest:
     """Return a request for NVENC, with its options parsed; ``Unsupported`` names a refused option."""
     for key, _ in options:
@@ -148,6 +152,7 @@ def nvenc_request(
         options=read,
         single_session=single_session,
         keyframe_interval_s=keyframe_interval_s,
+        target=target,
     )
 
 
@@ -198,6 +203,7 @@ def settle_nvenc(
         threads=1,
         rate=rate,
         keyframe_interval_s=interval_s,
+        target=None if request.target is None else settled_target(request.target, profile, picture),
     )
 
 

@@ -12,7 +12,15 @@ from typing import Final
 
 from ...errors import EncoderFailed, Unsupported
 from ..encode.libraries import check_parameter, library_version
-from ..encode.profiles import INITIAL_FULLNESS, PROFILES, Options, SoftwareProfile, gop_frames, preset_index
+from ..encode.profiles import (
+    INITIAL_FULLNESS,
+    PROFILES,
+    EncoderProfile,
+    Options,
+    SoftwareProfile,
+    gop_frames,
+    preset_index,
+)
 from ..encode.reserved import check_not_reserved, spellings
 from ..encode.settings import Codec, EncoderSettings, RateControl
 from ..encode.software import SoftwareEncoder
@@ -147,7 +155,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     follows_references = preset_index(request.preset) > 0  # with mbtree or cutree
     if _starts_coarse(request, rate) and follows_references:
         params["zones"] = _FIRST_IN_TREE
-    target = None if request.target is None else _settled_target(request.target, profile, picture)
+    target = None if request.target is None else settled_target(request.target, profile, picture)
     if target is not None or request.chosen_crf:
         del options["crf"]  # each segment has its own
         # Otherwise x264's parameter sets state the CRF; those of the other encoders do not.
@@ -172,7 +180,8 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
     return settings
 
 
-def _settled_target(target: QualityTarget, profile: SoftwareProfile, picture: VideoFormat) -> QualityTarget:
+def settled_target(target: QualityTarget, profile: EncoderProfile, picture: VideoFormat) -> QualityTarget:
+    """Return the target for an encoder, with the version of what measures it here; raises the errors of ``settled``."""
     tool = vmaf_tool() if target.metric is QualityMetric.VMAF else None
     return target.settled(profile, picture, None if tool is None else tool.version)
 

@@ -53,8 +53,6 @@ def _requests(spec: TranscodeSpec, codec: Codec, *, one_pass: bool) -> tuple[Sof
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )
     target = None if spec.target_quality is None else QualityTarget.parse(spec.target_quality)
-    if target is not None and spec.encoder == "nvenc":
-        raise Unsupported("NVENC cannot search for a target quality", "Leave out --encoder nvenc, or use --quality.")
     if spec.size_bytes is not None and spec.encoder == "nvenc":
         raise Unsupported("NVENC cannot encode for a size", "Leave out --encoder nvenc, or use --bitrate.")
     check_rate(rate)
@@ -68,7 +66,14 @@ def _requests(spec: TranscodeSpec, codec: Codec, *, one_pass: bool) -> tuple[Sof
         target=target,
         chosen_crf=is_chosen,
     )
-    nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
+    nvenc = partial(
+        nvenc_request,
+        codec,
+        rate=rate,
+        preset=spec.preset,
+        keyframe_interval_s=spec.keyframe_interval_s,
+        target=target,
+    )
     if spec.encoder == "nvenc":
         return software(), nvenc(options=spec.encoder_options)
     in_software = software(options=spec.encoder_options)

@@ -80,7 +80,9 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)
-    on_device = _filters_on_device(plan.source_format, plan.filters, converts=offer.converts)
+    on_device = request.target is None and _filters_on_device(
+        plan.source_format, plan.filters, converts=offer.converts
+    )  # a search for a quality measures pictures in host memory
     filters = replace(plan.filters, on_device=on_device)
     return replace(
         plan,

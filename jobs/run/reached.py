@@ -5,12 +5,12 @@ from fractions import Fraction
 from typing import Final
 
 from ...actors.encode.target import QualityTarget
-from ...actors.quality.measuring import UNITS, goal_mdb, level_mdb, summary
+from ...actors.quality.measuring import UNITS, goal_of, level_mdb, summary
 from ...actors.segment.targeting import ReachedQuality
 from ..report.report import Warning_
 
-_FAR_MDB: Final = 200
-"""A level this far from the target, 0.2 dB or a third of a point of VMAF, counts as a miss."""
+_FAR: Final = Fraction(4, 3)
+"""This many times what is near enough for a search, 0.2 dB or a third of a point of VMAF, counts as a miss."""
 
 
 def target_warnings(
@@ -18,14 +18,15 @@ def target_warnings(
 ) -> Iterator[Warning_]:
     """Yield a warning if segments are below the target, and one if some are above it."""
     measured = [each for each in found if each.values]
-    misses = [(level_mdb(target, each.values) - goal_mdb(target), each) for each in measured]
+    goal = goal_of(target)
+    misses = [((level_mdb(target, each.values) - goal.level_mdb) / goal.near_mdb, each) for each in measured]
     best, worst = target.crfs or (None, None)
-    below = [each for miss, each in misses if miss < -_FAR_MDB]
+    below = [each for miss, each in misses if miss < -_FAR]
     if below:
         limits = [] if maxrate_bps is None else ["--maxrate limits the bitrate"]
         limits += [f"CRF {best} is the lowest allowed"] if _any_at(below, best) else []
         yield _warning("target-missed", "below", target, below, len(measured), limits)
-    above = [each for miss, each in misses if miss > _FAR_MDB]
+    above = [each for miss, each in misses if miss > _FAR]
     if above:
         limits = [f"CRF {worst} is the highest allowed"] if _any_at(above, worst) else []
         yield _warning("target-exceeded", "above", target, above, len(measured), limits)
@@ -38,7 +39,7 @@ def _any_at(found: Sequence[ReachedQuality], crf: int | None) -> bool:
 def _warning(  # noqa: PLR0917 - the parts of one sentence
     code: str, side: str, target: QualityTarget, found: Sequence[ReachedQuality], count: int, limits: Sequence[str]
 ) -> Warning_:
-    reached = [summary(each.values, target.percentile) / UNITS for each in found]
+    reached = [summary(target.metric, each.values, target.percentile) / UNITS for each in found]
     most = float(max(abs(each - target.value) for each in reached))
     why = "; ".join(limits) or "no CRF came nearer in the allowed number of encodes"
     asked = f"{target.metric}:{float(target.value):g}"

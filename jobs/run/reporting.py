@@ -283,8 +283,9 @@ def _quality(plan: Plan, found: Sequence[ReachedQuality]) -> dict[str, Any]:
     target = plan.encoder.target
     values = [value for each in found for value in each.values]
     crfs = [float(each.crf) for each in found]
+    reached = summary(target.metric, values, target.percentile) / UNITS if target is not None and values else None
     return {
-        "reached": float(summary(values, None if target is None else target.percentile) / UNITS) if values else None,
+        "reached": None if reached is None else float(reached),
         "worst": min(values) / UNITS if values else None,
         "encodes": sum(each.encodes for each in found),
         "crfs": (min(crfs), max(crfs)),

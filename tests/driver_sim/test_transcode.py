@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import needs, simulated_environment
@@ -131,6 +132,19 @@ def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_pa
     assert {segment["decoded_by"] for segment in mixed["segments"]} >= {"software"}
     assert mixed["encoder_kind"] == report["encoder_kind"]
     assert sha256(tmp_path / "mixed.mp4") == sha256(tmp_path / "nvdec.mp4")
+
+
+@pytest.mark.parametrize("codec", swept(["h264", "hevc", "av1"]))
+def test_nvenc_searches_for_a_quality(clip: Path, tmp_path: Path, codec: str) -> None:
+    """Pictures are measured in host memory; each segment has its own CQ, in at most four encodes."""
+    output = tmp_path / "target.mp4"
+    done, report = transcode(clip, output, f"--codec {codec} --encoder nvenc --target-quality psnr:44")
+    assert done.returncode == 0, done.stderr
+    assert report["encoder_kind"].startswith(f"{codec}_nvenc PyNvVideoCodec-")
+    assert " target=psnr:44:crf1-" in report["encoder_kind"]
+    assert report["frames"] == FRAMES
+    assert report["quality"]["reached"] == pytest.approx(44, abs=0.5)  # CQ has whole steps
+    assert all(1 < segment["quality"]["encodes"] <= 4 for segment in report["segments"])
 
 
 @pytest.mark.slow

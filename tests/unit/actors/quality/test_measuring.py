@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from codecfleet.actors.encode.profiles import PROFILES
 from codecfleet.actors.encode.target import QualityMetric, QualityTarget
 from codecfleet.actors.media.values import VideoFormat
-from codecfleet.actors.quality.measuring import UNITS, PairMeter, goal_mdb, level_mdb, summary
+from codecfleet.actors.quality.measuring import UNITS, PairMeter, goal_of, level_mdb, summary
+from codecfleet.actors.quality.search import Goal
 from codecfleet.testing.clips import turned_over
 
 WIDTH, HEIGHT = 160, 96
@@ -101,18 +102,36 @@ def test_simd_changes_no_digit() -> None:
 def test_percentiles_and_means() -> None:
     """A percentile is the least value that at most so many of the pictures are below."""
     values = list(range(100))
-    assert summary(values, None) == Fraction(99, 2)
-    assert [summary(values, percentile) for percentile in (1, 5, 50)] == [1, 5, 50]
-    assert summary([7], 5) == 7
+    assert summary(QualityMetric.VMAF, values, None) == Fraction(99, 2)
+    for metric in QualityMetric:
+        assert [summary(metric, values, percentile) for percentile in (1, 5, 50)] == [1, 5, 50]
+        assert summary(metric, [7], 5) == 7
 
 
-def test_levels_of_ssim_are_in_db() -> None:
-    """An SSIM of 0.99 is 20 dB, in thousandths; that of equal pictures is finite."""
-    target = QualityTarget.parse("ssim:0.99")
-    assert goal_mdb(target) == 20_000
-    assert level_mdb(target, [UNITS * 9 // 10]) == 10_000
-    assert level_mdb(target, [UNITS]) == 50_000
-    assert goal_mdb(QualityTarget.parse("xpsnr:42.5")) == 42_500
+def test_errors_are_averaged_not_decibels() -> None:
+    """Of pictures without any error and as many with 40 dB, half the error is left, or half of its square."""
+    values = [40 * UNITS, 100 * UNITS] * 5
+    assert float(summary(QualityMetric.PSNR, values, None)) / UNITS == pytest.approx(43.0103, abs=1e-3)
+    assert float(summary(QualityMetric.XPSNR, values, None)) / UNITS == pytest.approx(46.0206, abs=0.01)
+    assert summary(QualityMetric.PSNR, [4_012_345] * 3, None) == 4_012_345
+
+
+def test_levels_of_ssim_and_vmaf_are_in_db() -> None:
+    """An SSIM of 0.99 or a VMAF of 99 is 20 dB, in thousandths; that of equal pictures is finite."""
+    for text, one in (("ssim:0.99", 1), ("vmaf:99", 100)):
+        target = QualityTarget.parse(text)
+        assert goal_of(target).level_mdb == 20_000
+        assert level_mdb(target, [one * UNITS * 9 // 10]) == 10_000
+        assert level_mdb(target, [one * UNITS]) == 50_000
+
+
+def test_near_is_015_db_or_a_quarter_of_a_point_of_vmaf() -> None:
+    """A point of VMAF is more of a level where few are missing."""
+    assert goal_of(QualityTarget.parse("xpsnr:42.5")) == Goal(42_500, 150)
+    for asked in ("vmaf:80", "vmaf:94.5"):
+        target, goal = QualityTarget.parse(asked), goal_of(QualityTarget.parse(asked))
+        below = level_mdb(target, [int((target.value - Fraction(1, 4)) * UNITS)])
+        assert goal.level_mdb - below == goal.near_mdb
 
 
 def grey(noise: int, width: int, bits: int, *, bottom_up: bool) -> VideoFrame:

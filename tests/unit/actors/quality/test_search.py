@@ -1,6 +1,7 @@
 """The search for a CRF ends near its target, or at a limit, after few tries, on any machine alike."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.actors.encode.target import QualityTarget
+from codecfleet.actors.quality.measuring import UNITS, above_usual_mdb, goal_of, level_mdb
 from codecfleet.actors.quality.search import (
     MOST_TRIES,
-    NEAR_MDB,
     CrfScale,
+    Goal,
     Try,
     chosen,
     next_try,
@@ -19,14 +22,15 @@ from codecfleet.actors.quality.search import (
     sample_of,
 )
 
-QUARTERS = CrfScale(usual=Fraction(23), best=Fraction(10), worst=Fraction(45), step=Fraction(1, 4), mdb_per_crf=550)
+QUARTERS = CrfScale(start=Fraction(23), best=Fraction(10), worst=Fraction(45), step=Fraction(1, 4), mdb_per_crf=550)
+NEAR_MDB = 150
 Curve = Callable[[Fraction], int]
 
 
 def searched(goal_mdb: int, whole: Curve, sample: Curve | None = None, scale: CrfScale = QUARTERS) -> list[Try]:
     """Return all tries of a search, where ``whole`` and ``sample`` give the level of a CRF."""
     tries: list[Try] = []
-    while (step := next_try(tries, goal_mdb, scale, has_sample=sample is not None)) is not None:
+    while (step := next_try(tries, Goal(goal_mdb, NEAR_MDB), scale, has_sample=sample is not None)) is not None:
         curve = whole if step.is_whole or sample is None else sample
         tries.append(Try(step.crf, curve(step.crf), step.is_whole))
         assert len(tries) <= MOST_TRIES
@@ -35,7 +39,7 @@ def searched(goal_mdb: int, whole: Curve, sample: Curve | None = None, scale: Cr
 
 def found(tries: list[Try], goal_mdb: int) -> Try:
     """Return the whole encoding that a search keeps."""
-    return [each for each in tries if each.is_whole][chosen(tries, goal_mdb)]
+    return [each for each in tries if each.is_whole][chosen(tries, Goal(goal_mdb, NEAR_MDB))]
 
 
 def curve(at_23_mdb: int, slope_mdb: int, bend_mdb: int) -> Curve:
@@ -93,20 +97,31 @@ def test_any_falling_curve_ends(falls: list[int], goal_mdb: int, *, has_sample: 
 
 def test_a_curve_that_saturates_is_met() -> None:
     """VMAF hardly changes at low CRFs, and falls ever faster: in a film of calm pictures."""
-    levels = {10: 58_386, 22: 57_876, 25: 57_672, 28: 57_054, 31: 56_316, 34: 55_062, 37: 53_418, 45: 43_800}
+    scores = {10: 97.31, 22: 96.46, 25: 96.12, 28: 95.09, 31: 93.86, 34: 91.77, 37: 89.03, 41: 81.93, 45: 73.0}
 
-    def level(crf: Fraction) -> int:
-        return round(np.interp(float(crf), list(levels), list(levels.values())))
+    def score(crf: Fraction) -> Fraction:
+        return Fraction(round(np.interp(float(crf), list(scores), list(scores.values())) * UNITS))
 
-    for vmaf in range(90, 97):
-        goal_mdb = 600 * vmaf
-        assert abs(found(searched(goal_mdb, level), goal_mdb).level_mdb - goal_mdb) <= 600
+    for asked in range(80, 97):
+        target = QualityTarget.parse(f"vmaf:{asked}")
+        goal, tries = goal_of(target), list[Try]()
+        scale = replace(QUARTERS, start=23 - Fraction(above_usual_mdb(target), QUARTERS.mdb_per_crf))
+        while (step := next_try(tries, goal, scale, has_sample=False)) is not None:
+            tries.append(Try(step.crf, level_mdb(target, [int(score(step.crf))]), is_whole=True))
+        assert float(score(tries[chosen(tries, goal)].crf)) / UNITS == pytest.approx(asked, abs=0.5)
 
 
 def test_better_is_kept_where_quality_jumps() -> None:
     """Still pictures may be almost equal at one CRF and far from it at the next; a visible loss was not asked for."""
     kept = found(searched(40_000, lambda crf: 56_800 if crf < 41 else 26_900), 40_000)
     assert kept.level_mdb == 56_800
+
+
+def test_of_equal_encodings_the_smallest_is_kept() -> None:
+    """Pictures without movement have the same VMAF at every CRF, so the highest one wastes no bits."""
+    tries = searched(40_000, lambda _: 45_900)
+    assert found(tries, 40_000).crf == QUARTERS.worst
+    assert len(tries) < MOST_TRIES
 
 
 def test_a_met_target_is_not_searched_further() -> None:
@@ -118,7 +133,7 @@ def test_a_met_target_is_not_searched_further() -> None:
 def test_the_scale_has_its_limits_on_its_grid() -> None:
     """A limit between two steps could not be tried."""
     with pytest.raises(ValueError, match="between"):
-        CrfScale(usual=Fraction(23), best=Fraction(1, 3), worst=Fraction(45), step=Fraction(1, 4), mdb_per_crf=550)
+        CrfScale(start=Fraction(23), best=Fraction(1, 3), worst=Fraction(45), step=Fraction(1, 4), mdb_per_crf=550)
 
 
 @given(frames=st.integers(0, 5000), frame_bytes=st.integers(1, 200_000_000))
