@@ -23,7 +23,7 @@ class RatePoint:
     """What pictures of a size look like at a CRF; larger bitrates sort later."""
 
     bps: int  # of the whole film
-    quality: Fraction  # the mean of all measured pictures at the size of the largest rendition
+    quality: Fraction  # the average of all measured pictures, at the size of the largest rendition
     size: tuple[int, int]  # width and height
     crf: int
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from ...actors.encode.profiles import PROFILES
 from ...actors.encode.settings import Codec
 from ...actors.encode.target import QualityMetric, QualityTarget
-from ...actors.quality.measuring import UNITS
+from ...actors.quality.measuring import UNITS, summary
 from ...actors.quality.vmaf import vmaf_tool
 from ...actors.segment.encoding import EncodeSegment
 from ...actors.segment.filtering import FilterSettings
@@ -31,7 +31,7 @@ PROBED: Final = {
 }
 """The fields of a rendition's request that differ in its probes."""
 Measured: TypeAlias = tuple[int, int, int]
-"""The bytes and the pictures of one encoding, and the sum of what was measured, in ``UNITS``."""
+"""The bytes and the pictures of one encoding, and the average quality of these pictures, in ``UNITS``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,9 +112,10 @@ class Probing:
             part = Fraction(sum(weights[segment] for segment in self.sample), sum(weights))
             for crf in size.crfs:
                 made = [found[size.name(crf, segment)] for segment in self.sample]
-                size_bytes, frames, total = (sum(each[number] for each in made) for number in range(3))
-                bps = max(1, int(size_bytes * _BITS / part / plan.duration_s))
-                yield RatePoint(bps, Fraction(total, max(1, frames) * UNITS), size.slot.size, crf)
+                bps = max(1, int(sum(size_bytes for size_bytes, _, _ in made) * _BITS / part / plan.duration_s))
+                averages = [average for _, frames, average in made for _ in range(frames)]
+                quality = summary(self.target.metric, averages, None) / UNITS if averages else Fraction(0)
+                yield RatePoint(bps, quality, size.slot.size, crf)
 
 
 def probing_of(asked: str, slots: Sequence[ProbedSlot]) -> Probing:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 from ...actors.media.whole_file import write_whole
+from ...actors.quality.measuring import summary
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...cluster.placement.model import Demand
 from ..board.events import Finished, Run
@@ -91,4 +92,5 @@ class ProbeRound:
         if result.quality is not None:
             values = result.quality.values
             name = self.size.name(int(Fraction(result.quality.crf)), result.segment)
-            self.record.add(name, (int(result.sizes_bytes.sum()), len(values), sum(values)))
+            average = round(summary(self.probing.target.metric, values, None))
+            self.record.add(name, (int(result.sizes_bytes.sum()), len(values), average))
