@@ -3,6 +3,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -243,3 +244,33 @@ def test_a_plan_of_a_recording_is_refused(whole: Path, tmp_path: Path, capfd: py
     """A plan would hold for the beginning only."""
     assert run(["ladder", str(whole), str(tmp_path / "live"), "--follow", "--dry-run"], Services()) == 2
     assert "--dry-run needs a finished file" in capfd.readouterr().err
+
+
+def _junk(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"), [(_junk, "is not a media file"), (Path.mkdir, "is a folder"), (os.mkfifo, "is a pipe")]
+)
+async def test_what_is_no_recording_is_named(make: Callable[[Path], None], says: str, tmp_path: Path) -> None:
+    """Its path is said, and nothing waits for a pipe's writer."""
+    path, times = tmp_path / "grows.ts", itertools.count()
+    make(path)
+    with pytest.raises(InputUnreadable) as found:
+        await _ladder(_spec(path, tmp_path), lambda: 10.0 * next(times))
+    assert found.value.message.startswith(f"{path} {says}")
+
+
+async def test_a_recording_that_is_removed_ends_the_job(whole: Path, tmp_path: Path) -> None:
+    """The reason is said, and what was published stays."""
+    path, data = tmp_path / "grows.ts", whole.read_bytes()
+    path.write_bytes(data[: len(data) * 3 // 4])
+    playlist = tmp_path / "live" / "high.m3u8"
+    begun = asyncio.create_task(_ladder(_spec(path, tmp_path)))
+    while not begun.done() and not playlist.exists():  # noqa: ASYNC110 - a file gives no event
+        await asyncio.sleep(0.05)
+    path.unlink()
+    with pytest.raises(InputUnreadable, match="was removed while it was followed"):
+        await begun
+    assert "#EXTINF" in playlist.read_text()
