@@ -162,6 +162,23 @@ async def test_what_is_appended_after_the_end_is_not_read(whole: Path, tmp_path:
     await _check_equal(report, ended, tmp_path / "other")
 
 
+async def test_sound_that_goes_on_after_the_pictures(whole: Path, tmp_path: Path) -> None:
+    """Its segments keep the target duration that the playlists have promised."""
+    path, times = tmp_path / "long.ts", itertools.count()
+    with av.open(str(whole)) as source, av.open(str(path), "w", format="mpegts") as output:
+        copies = {each.index: output.add_stream_from_template(each) for each in source.streams}
+        begin_s = float(source.start_time or 0) / 1_000_000
+        for packet in source.demux():
+            is_late = packet.stream.type == "video" and float((packet.pts or 0) * packet.time_base) - begin_s > 1.2
+            if packet.dts is not None and not is_late:
+                packet.stream = copies[packet.stream_index]
+                output.mux(packet)
+    report = await _ladder(_spec(path, tmp_path), lambda: 10.0 * next(times))
+    sound = next(each for each in report.package.tracks if each.given.name == "sound-1")
+    assert len(sound.segments) > 2
+    await _check_equal(report, path, tmp_path / "other")
+
+
 async def test_sound_that_stops_and_groups_of_sound(whole: Path, tmp_path: Path) -> None:
     """Pictures without sound beside them are published, and each form of the sound is its own track."""
     path = tmp_path / "short.ts"
