@@ -73,6 +73,21 @@ def test_an_interrupt_cancels_only_the_outer_task() -> None:
     assert seen == [0, "complete"]
 
 
+def test_an_interrupted_command_says_what_to_do() -> None:
+    """A ladder keeps its finished segments, so its advice is to run it again."""
+    program = (
+        "import signal, sys\n"
+        "from codecfleet.cli.question import Question\n"
+        "from codecfleet.cli.services import Services\n"
+        "def ask(services, show): signal.raise_signal(signal.SIGINT)\n"
+        "question = Question(ask=ask, as_json=False, interrupted_step='Run the same command.')\n"
+        "sys.exit(question.run(Services(), sys.stdout, sys.stderr))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr == "codecfleet: error: interrupted. Run the same command.\n"
+
+
 def test_a_forced_exit_ends_our_children() -> None:
     """Only direct children are killed, because a grandchild may be a process that cleans up after a child."""
     program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
