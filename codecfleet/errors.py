@@ -4,8 +4,8 @@
     ├── UsageError       exit code 2: NoSuchFrame, NoSuchJob
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputTooLarge, InputDamaged
     │   └── InputDamaged    FrameDamaged
-    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, OutputExists, OutputInUse, OutputUnwritable,
-    │                      JournalRefused, QueueFull, TenantRefused, Unsupported, WouldLose
+    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, SizeExceeded, OutputExists, OutputInUse,
+    │                      OutputUnwritable, JournalRefused, QueueFull, TenantRefused, Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
     │   │                   FleetUnavailable, QueueUnavailable
     │   ├── StorageFailed   ObjectStoreFull
@@ -63,6 +63,7 @@ __all__ = [
     "Retry",
     "SegmentFailed",
     "SessionLimit",
+    "SizeExceeded",
     "StorageFailed",
     "TenantRefused",
     "Unsupported",
@@ -214,6 +215,12 @@ class NotEnoughMemory(RequestError):
 
 class NotSmaller(RequestError):
     """The result is not smaller than the source, which ``if_smaller`` requires."""
+
+
+class SizeExceeded(RequestError):
+    """The film cannot be made as small as ``size_bytes`` requires."""
+
+    WHAT_NEXT: ClassVar = "Give a larger --size, a smaller --scale, or drop tracks."
 
 
 class OutputExists(RequestError):

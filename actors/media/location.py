@@ -84,15 +84,17 @@ class HeldSource(str):
     _sent: memoryview | None  #: the bytes to pickle; None if the source cannot be pickled
 
     @classmethod
-    def of(cls, data: object) -> Self | None:
+    def of(cls, data: object, name: str = "") -> Self | None:
         """Return the location of an object with the buffer protocol or of a file; None for any other object.
+
+        ``name`` is the file's name in messages, "" for its class and path.
 
         Raises UsageError: the object's bytes are not contiguous, or the file is not binary or not seekable.
         """
         try:
             view = memoryview(data)  # type: ignore[arg-type]
         except TypeError:
-            return cls._of_file(data) if callable(getattr(data, "read", None)) else None
+            return cls._of_file(data, name) if callable(getattr(data, "read", None)) else None
         kind = type(data).__name__
         if not view.c_contiguous:
             raise UsageError(f"the bytes of this {kind} are not contiguous", "Copy them: bytes(data).")
@@ -100,16 +102,23 @@ class HeldSource(str):
         return cls._made(kind, view.nbytes, lambda at, size: bytes(view[at : at + size]), sent=view)
 
     @classmethod
-    def _of_file(cls, file: Any) -> Self:  # noqa: ANN401 - any object with read and seek
+    def _of_file(cls, file: Any, name: str) -> Self:  # noqa: ANN401 - any object with read and seek
         path = getattr(file, "name", "")
         path = path if isinstance(path, str) else ""
-        return cls._made(type(file).__name__, _size_bytes(file), _serial(file), path=path)
+        return cls._made(type(file).__name__, _size_bytes(file), _serial(file), path=path, name=name)
 
     @classmethod
     def _made(
-        cls, kind: str, size_bytes: int, read_at: _ReadAt, *, path: str = "", sent: memoryview | None = None
+        cls,
+        kind: str,
+        size_bytes: int,
+        read_at: _ReadAt,
+        *,
+        path: str = "",
+        name: str = "",
+        sent: memoryview | None = None,
     ) -> Self:
-        held = cls(f"<{kind} {path}>" if path else f"<{kind} of {size_bytes:,}>")
+        held = cls(name or (f"<{kind} {path}>" if path else f"<{kind} of {size_bytes:,}>"))
         held.path, held.version = path, (-1, next(_SERIALS), size_bytes, 0)
         held._read_at, held._sent = read_at, sent
         return held

@@ -164,8 +164,16 @@ def _open_local(
 
 
 def _opened(path: Path, end_bytes: int | None = None) -> "_LocalFile":
+    file = open_local(path, end_bytes)
+    with undone_by(file.close):
+        _check_content(str(path), file)
+    return file
+
+
+def open_local(path: Path, end_bytes: int | None = None) -> "_LocalFile":
+    """Open a local file, or its first ``end_bytes``, without waiting. Raises InputNotFound; InputUnreadable."""
     try:
-        file = open_regular(path, end_bytes)
+        return open_regular(path, end_bytes)
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (OSError, ValueError) as error:
@@ -174,9 +182,6 @@ def _opened(path: Path, end_bytes: int | None = None) -> "_LocalFile":
             # name.
             raise changed_meanwhile(str(path)) from None
         raise _unreadable(path, error) from None
-    with undone_by(file.close):
-        _check_content(str(path), file)
-    return file
 
 
 def _opened_held(source: HeldSource) -> HeldFile:

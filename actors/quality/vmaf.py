@@ -31,6 +31,7 @@ _START_S: Final = 60.0  #: how long FFmpeg may take to print its version
 _STALL_S: Final = 120.0  #: how long FFmpeg may take no picture
 _LOOK_S: Final = 0.05
 _SAID_BYTES: Final = 1 << 16
+_ADVICE: Final = "Run the job again, or use --target-quality with xpsnr."
 _MOST: Final = QualityMetric.VMAF.most * UNITS
 _HEAD: Final = ("-hide_banner", "-nostdin", "-loglevel", "error")
 _SERIES: Final = (
@@ -126,9 +127,9 @@ class VmafMeter(Closing):
         if code:
             raise self._failure()
         size = os.fstat(self._log).st_size
-        self.values = scores_of(os.pread(self._log, size, 0).decode())
+        self.values = scores_of(os.pread(self._log, size, 0))
         if len(self.values) != self.taken:
-            raise EncoderFailed(f"VMAF was measured for {len(self.values)} of {self.taken} pictures")
+            raise EncoderFailed(f"VMAF was measured for {len(self.values)} of {self.taken} pictures", _ADVICE)
         self.close()
         return False
 
@@ -139,12 +140,12 @@ class VmafMeter(Closing):
         try:
             self._running.end.sendall(np.ascontiguousarray(plane_rows(plane, self._bytes)[:, : plane.width]).data)
         except TimeoutError as error:
-            raise EncoderFailed(f"the FFmpeg that measures VMAF took no picture for {_STALL_S:g} s") from error
+            raise EncoderFailed(f"the FFmpeg that measures VMAF took no picture for {_STALL_S:g} s", _ADVICE) from error
         except OSError as error:
             raise self._failure() from error
 
     def _failure(self) -> EncoderFailed:
-        return EncoderFailed(f"the FFmpeg that measures VMAF failed: {self._ended()}")
+        return EncoderFailed(f"the FFmpeg that measures VMAF failed: {self._ended()}", _ADVICE)
 
     def _ended(self) -> str:
         """End FFmpeg if it runs; return what it said last."""
@@ -166,11 +167,14 @@ def checked_tool(required: str) -> VmafTool:
     raise EngineUnfit(message, "Install the same packages, with the extra 'quality', on every node: docs/nodes.md.")
 
 
-def scores_of(log: str) -> list[int]:
-    """Return each picture's VMAF, in ``UNITS``, from libvmaf's log in CSV."""
-    head, *rows = [line.split(",") for line in log.splitlines() if line]
-    column = head.index("vmaf")
-    return [min(max(round(Decimal(row[column]) * UNITS), 0), _MOST) for row in rows]
+def scores_of(log: bytes) -> list[int]:
+    """Return each picture's VMAF, in ``UNITS``, from libvmaf's log in CSV. Raises EncoderFailed: it is no log."""
+    try:
+        head, *rows = [line.split(",") for line in log.decode().splitlines() if line]
+        column = head.index("vmaf")
+        return [min(max(round(Decimal(row[column]) * UNITS), 0), _MOST) for row in rows]
+    except (ValueError, IndexError, ArithmeticError) as error:
+        raise EncoderFailed("the FFmpeg that measures VMAF ended without its results", _ADVICE) from error
 
 
 def _arguments(picture: VideoFormat, grey: str, log: int, threads: int) -> Sequence[str]:

@@ -95,7 +95,7 @@ class Prepared(Closing, Generic[PictureT]):
         """Give a filtered picture, or the pictures at the track's own rate that are certain now; yield after each."""
         end = self._made.interval[1]
         if end is not None and ticks >= end:
-            self._following.append(picture)
+            self._following.append(self._burnt(ticks * self._made.time_base, picture))
             return
         kept = tuple(each for kind, own in messages.items() if kind in self._made.kept_messages for each in own)
         if self._pacer is None:
@@ -124,13 +124,12 @@ class Prepared(Closing, Generic[PictureT]):
         return list(range(*numbers)) if taken or self.began_ticks is not None else []
 
     def _give(self, ticks: int, picture: PictureT, messages: Messages) -> None:
-        self.sink.take(ticks, self._burnt(ticks, picture), messages)
+        rate = self._made.filters.rate
+        shown_s = (ticks if rate is None else rate.shown_at(ticks)) * self._made.time_base
+        self.sink.take(ticks, self._burnt(shown_s, picture), messages)
 
-    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - a picture in host memory if anything is burnt in
-        if self._burner is None:
-            return frame
-        rate, tick_s = self._made.filters.rate, self._made.time_base
-        return self._burner.burn((ticks if rate is None else rate.shown_at(ticks)) * tick_s, frame)
+    def _burnt(self, at_s: "Fraction", frame: Any) -> Any:  # noqa: ANN401 - a picture in host memory if anything is burnt in
+        return frame if self._burner is None else self._burner.burn(at_s, frame)
 
 
 class RenditionEncoding(Closing):
@@ -188,7 +187,7 @@ class RenditionEncoding(Closing):
 
         Without them, x264 and x265 save bits in the last pictures of a segment, to which no later picture refers. The
         first of them is a keyframe, so no packet of the segment refers to them. They are enough to tell what follows,
-        although nothing is burnt into them and their times are those of a constant rate.
+        although their times are those of a constant rate, and no subtitle that begins with them is burnt in.
         """
         settings, last = self._made.encoder, self._last_ticks
         if last is None or not pictures or not settings.ahead_frames:

@@ -13,12 +13,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
+
+ResultT = TypeVar("ResultT")
 
 # the longest time between the first signal and the forced exit
 _CANCEL_WITHIN_S: Final = 1.5
@@ -200,6 +202,25 @@ class Interrupts:
         elif act is Act.CANCEL and self._cancel is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just closed
                 self._cancel()
+
+
+def run_here(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run ``work`` in an event loop, and cancel it like any task if ``attach_here`` interrupts it.
+
+    ``asyncio.run`` would cancel its inner tasks too, which then no longer wait for the threads that use their files.
+    """
+    from asyncio import CancelledError, Runner
+
+    with Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            task.cancel()
+            with contextlib.suppress(CancelledError):
+                loop.run_until_complete(task)
+            raise
 
 
 def end_at_once_on_signals(exit_code: int) -> None:

@@ -9,6 +9,7 @@ from ..console.live import View
 from ..console.output import FrameCounter, Output, strict_json
 from ..errors import one_line
 from .failures import interruptible
+from .interrupts import Interrupts
 from .sandbox import FileUse
 from .services import Answer, Services
 
@@ -24,11 +25,13 @@ class Question:
     display: Callable[[TextIO, TextIO], View] | None = (
         None  #: what shows events, for stdout and stderr; None counts frames
     )
+    interrupted_step: str = ""  #: the advice after a signal
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Print the answer and return the exit code: 1 if files differ or a machine needs a fix, otherwise 0."""
 
-        def answered(_: object) -> int:
+        def answered(interrupts: Interrupts) -> int:
+            interrupts.next_step = self.interrupted_step
             counter = FrameCounter(stderr, self.done_to_frames)
             with counter if self.display is None else self.display(stdout, stderr) as shown:
                 answer = self.ask(services, shown.show)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
+from .interrupts import run_here
+
 if TYPE_CHECKING:
     from ..cluster.fleet.messages import SupervisorSide
     from ..cluster.node.listed import ListedNode
@@ -153,20 +155,16 @@ class Services:
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
         """Take stills on the cluster at an address; by default, on the cluster that the environment names."""
-        import asyncio
-
         from ..jobs.fleet import run_stills
 
-        report = asyncio.run(run_stills(spec, address, progress))
+        report = run_here(run_stills(spec, address, progress))
         return Answer(report.lines(), report.to_json())
 
     def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
         """Make a ladder on the cluster at an address; by default, on the cluster that the environment names."""
-        import asyncio
-
         from ..jobs.fleet import run_ladder
 
-        report = asyncio.run(run_ladder(spec, address, tell))
+        report = run_here(run_ladder(spec, address, tell))
         return Answer(report.lines(), report.to_json())
 
     def plan_ladder(self, spec: "LadderSpec", address: str | None) -> Answer:
@@ -177,8 +175,6 @@ class Services:
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
         """Run a network over a film, on the cluster at the address or in the environment, or else on a private Ray."""
-        import asyncio
-
         from ..cluster.fleet.default import default_pool
         from ..jobs.infer.job import count_dlas, infer
 
@@ -194,7 +190,7 @@ class Services:
                 await pool.aclose()
             return Answer(report.lines(), report.to_json())
 
-        return asyncio.run(run())
+        return run_here(run())
 
     def unfinished_spec(self, work: str) -> "TranscodeSpec":
         """Return the request of the job whose work is at a location."""

@@ -56,7 +56,9 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():  # a group of tasks cancels again if another of its tasks fails meanwhile
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
         raise
 
 

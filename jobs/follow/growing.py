@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Final, Self
 
 from ...actors.media.location import UNKNOWN_BYTES
+from ...actors.media.opening import open_local
 from ...actors.media.structure import boxes
 from ...errors import InputNotFound, InputUnreadable
 
+ELSEWHERE: Final = "Follow the new recording into another folder."
 _POLL_S: Final = 0.1
 _FIRST_BOXES: Final = frozenset({b"ftyp", b"styp", b"free", b"skip", b"wide", b"mdat", b"moov", b"pnot"})
 
@@ -47,7 +49,7 @@ class Growth:
         if state.identity != self.state.identity or state.size_bytes < self.state.size_bytes:
             how = "was replaced" if state.identity != self.state.identity else "has become shorter"
             message = f"{path} {how} while it was followed: the recorder has probably started again"
-            raise InputUnreadable(message, "Follow the new recording into another folder.")
+            raise InputUnreadable(message, ELSEWHERE)
         if self.is_over:
             return self
         if state.size_bytes > self.state.size_bytes:
@@ -68,11 +70,14 @@ class GrowingEnd:
 
 
 class GrowingFile:
-    """Reads a file from its beginning, and at its present end waits for more. For one thread; it never closes early."""
+    """Reads a file from its beginning, and at its present end waits for more. For one thread; it never closes early.
+
+    Raises InputNotFound; InputUnreadable: it is a folder or a pipe, or cannot be read.
+    """
 
     def __init__(self, path: Path, end: GrowingEnd) -> None:
         self.name = str(path)
-        self._file = path.open("rb", buffering=0)
+        self._file = open_local(path)
         self._end = end
         self._position = 0
         self._pause = threading.Event()

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from ...actors.media.location import EndedSource, HeldSource
+from ...errors import InputNotFound, InputUnreadable
 from ..board.threads import in_thread
 from ..source.source import SourceReading, read_growing
-from .growing import FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
+from .growing import ELSEWHERE, FileState, GrowingEnd, GrowingFile, Growth, refuse_late_index
 
 _LOOK_S: Final = 0.25
 _MOST_READERS: Final = 16
@@ -56,7 +57,7 @@ class LiveRecording:
     def read(self, call: Callable[[GrowingFile, HeldSource], ResultT]) -> "asyncio.Future[ResultT]":
         """Run a call in a thread that may wait for the file to grow."""
         file = GrowingFile(self.path, self._end)
-        held = cast("HeldSource", HeldSource.of(file))
+        held = cast("HeldSource", HeldSource.of(file, file.name))
         return self._loop.run_in_executor(self._threads, self._closing, file, held, call)
 
     def close(self) -> None:
@@ -65,14 +66,17 @@ class LiveRecording:
         self._threads.shutdown(wait=True)
 
     async def watch(self) -> None:
-        """Look at the file until it has ended. Raises InputUnreadable: it was replaced, or has become shorter."""
+        """Look at the file until it has ended. Raises InputUnreadable: it was removed, replaced or made shorter."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self.look()
 
     async def look(self) -> None:
         """Look at the file once."""
-        state = await in_thread(FileState.of, self.path)
+        try:
+            state = await in_thread(FileState.of, self.path)
+        except InputNotFound as error:
+            raise InputUnreadable(f"{self.path} was removed while it was followed", ELSEWHERE) from error
         self.growth = self.growth.seen(self.path, state, self._now_s(), self._quiet_s)
         if not self._end.is_final:
             self._end.seen_bytes = self.growth.state.size_bytes

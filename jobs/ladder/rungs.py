@@ -159,8 +159,9 @@ def _fields(file: TomlFile, table: Mapping[str, Any], allowed: frozenset[str]) -
     fields = fields_of(file, table)
     if refused := next((field for field in fields if field not in allowed), None):
         key = options_of(TranscodeSpec)[refused].key
-        where = "for all renditions, above the tables" if refused in _OF_ALL else "on the command line"
-        raise UsageError(f"{file.place(key)}: {key} cannot be set here", f"Set it {where}: {_PAGE}")
+        step = "Set it on the command line" if refused in LadderSpec.model_fields else "Leave it out of ladders"
+        step = "Set it for all renditions, above the tables" if refused in _OF_ALL else step
+        raise UsageError(f"{file.place(key)}: {key} cannot be set here", f"{step}: {_PAGE}")
     return fields
 
 

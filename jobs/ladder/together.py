@@ -14,7 +14,7 @@ from ...cluster.fleet.pool import Asked, Pool, PoolState
 from ...cluster.fleet.run import LookedRun, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...cluster.worker_names import NO_WORKER
-from ...errors import CodecfleetError, Retry
+from ...errors import CodecfleetError, Retry, WorkerOutOfMemory
 from ..board.retries import FaultKind, fault_of
 from .demands import demand_of_all
 from .group import DecodeGroup, GroupMember, label_of
@@ -206,7 +206,9 @@ class DecodeOnce(Pool):
         """Give all members the error. If one of them may have caused it, their next tries run alone."""
         if len(group.members) > 1:
             self._common += [error] if error.retry is Retry.NEVER else []
-            if fault_of(error, group.members[0].work.constraints) in _OF_THE_WORK:
+            fault = fault_of(error, group.members[0].work.constraints)
+            # One rendition needs less memory than all of them.
+            if fault in _OF_THE_WORK or isinstance(error, WorkerOutOfMemory):
                 self._alone |= {(each.work.job, each.work.segment) for each in group.members}
         for each in group.members:
             each.run.fail(error, origin)

@@ -24,6 +24,7 @@ from .boxes.reading import StatedFragment, StatedHeader, StatedSample, stated_fr
 from .files import JoinedFiles
 from .names import track_files
 from .proven import last_part, packets_of
+from .samples import sound_cuts_s
 from .text import check_text
 from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
 
@@ -168,7 +169,7 @@ def _check_cuts(
 ) -> None:
     """Check that video segments begin at the first keyframe at or after each multiple of ``package.segment_s``.
 
-    Segments of sound must begin at the first sample at or after the beginning of each video segment.
+    Segments of sound must begin at the first sample at or after each of ``sound_cuts_s``.
     """
     videos = package.of(PlayedKind.VIDEO)
     if track.given.kind is PlayedKind.VIDEO:
@@ -177,7 +178,8 @@ def _check_cuts(
         wanted = [times[0] + number * step for number in range(int((times[-1] - times[0]) // step) + 1)]
     elif videos:
         times = [decode for decode, _ in _stated_times(track, header, fragments)]
-        wanted = [each.start_ticks * videos[0].time_base / track.time_base for each in videos[0].segments[1:]]
+        cuts_s = sound_cuts_s(_begins_s(videos[0]), _begins_s(track)[-1], package.segment_s)
+        wanted = [each / track.time_base for each in cuts_s]
     else:
         return
     places = {bisect_left(times, each) for each in wanted} | {0}
@@ -186,6 +188,13 @@ def _check_cuts(
     for number, (start, expected) in enumerate(zip_longest(starts, due)):
         with _segment(number):
             _require(start == expected, f"it begins at tick {start}, but is due at {expected}")
+
+
+def _begins_s(track: PackagedTrack) -> list[Fraction]:
+    """Return the times at which segments begin, and the time at which the last one ends."""
+    last = track.segments[-1]
+    ticks = [*(each.start_ticks for each in track.segments), last.start_ticks + last.duration_ticks]
+    return [each * track.time_base for each in ticks]
 
 
 def _check_packets(

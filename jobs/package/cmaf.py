@@ -20,7 +20,7 @@ from .boxes.fragments import SEGMENT_TYPE, Reference, SampleRun, fragment_head, 
 from .boxes.header import cmaf_header
 from .names import header_file, segment_file, track_file
 from .proven import ProvenTrack, packets_of, read_proven
-from .samples import SampleCut, Samples, cut_at, cut_on_grid
+from .samples import SampleCut, Samples, cut_at, cut_on_grid, sound_cuts_s
 from .text import MILLISECOND, webvtt_of
 from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
 
@@ -58,7 +58,10 @@ def _cuts(proven: Sequence[ProvenTrack], segment_s: Fraction) -> dict[str, list[
         check_aligned(videos[0], each, starts[0], found)
     for each in proven:
         if each.given.kind is PlayedKind.AUDIO:
-            boundaries_s = starts[0][1:-1] if videos else _multiples_s(each.samples, segment_s)
+            end_s = each.samples.end * each.samples.time_base
+            boundaries_s = (
+                sound_cuts_s(starts[0], end_s, segment_s) if videos else _multiples_s(each.samples, segment_s)
+            )
             cuts[each.given.name] = cut_at(each.samples, boundaries_s)
     return cuts
 

@@ -20,7 +20,7 @@ from .boxes.header import cmaf_header, without_rates
 from .cmaf import TrackWriter, check_aligned, packaged, starts_s, written
 from .names import header_file, segment_file
 from .proven import ProvenTrack, packets_of, read_proven
-from .samples import SampleCut, Samples, cut_at, cut_on_grid
+from .samples import SampleCut, Samples, cut_at, cut_on_grid, sound_cuts_s
 from .values import MICROSECONDS, GivenTrack, LaterPart, Layout, Package, PackagedSegment, PackageStage, PlayedKind
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class GrowingPackage:
             ends_s = ends_s if ends_s is not None else starts
             new += self._write(track, found)
         for track in self._of(PlayedKind.AUDIO):
-            new += self._write(track, _cut_sound(track.proven.samples, ends_s or [], is_last=is_last))
+            cuts = _cut_sound(track.proven.samples, ends_s or [], self._segment_s, is_last=is_last)
+            new += self._write(track, cuts)
         return new
 
     @property
@@ -250,10 +251,10 @@ def _complete(samples: Samples, segment_s: Fraction, *, is_last: bool) -> list[S
     return cuts if is_whole else cuts[:-1]
 
 
-def _cut_sound(samples: Samples, video_s: Sequence[Fraction], *, is_last: bool) -> list[SampleCut]:
+def _cut_sound(samples: Samples, video_s: Sequence[Fraction], segment_s: Fraction, *, is_last: bool) -> list[SampleCut]:
     """Return the segments of sound beside the segments of video, which begin at ``video_s``; the last is their end."""
     if is_last:
-        return cut_at(samples, video_s[1:-1])
+        return cut_at(samples, sound_cuts_s(video_s, samples.end * samples.time_base, segment_s))
     if not video_s:
         return []
     limit = int(np.searchsorted(samples.pts, ceil(video_s[-1] / samples.time_base)))

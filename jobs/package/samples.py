@@ -19,12 +19,13 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ticks: TypeAlias = NDArray[np.int64]
+_TAIL_S: Final = Fraction(1, 4)  #: Sound that goes on for so short a time gets no segment of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,3 +110,19 @@ def cut_at(samples: Samples, boundaries_s: Sequence[Fraction]) -> list[SampleCut
     found = np.searchsorted(samples.pts, ticks)
     firsts = [0, *sorted({int(each) for each in found} - {0, len(samples.pts)})]
     return [SampleCut((first,), end) for first, end in pairwise((*firsts, len(samples.pts)))]
+
+
+def sound_cuts_s(video_s: Sequence[Fraction], end_s: Fraction, segment_s: Fraction) -> list[Fraction]:
+    """Return where sound is cut: where segments of video begin, and every ``segment_s`` after the video.
+
+    Args:
+        video_s: the times at which segments of video begin, and the time at which the last one ends.
+        end_s: where the sound ends.
+        segment_s: as in ``Package``.
+    """
+    *begins_s, video_end_s = video_s
+    found, next_s = begins_s[1:], begins_s[-1] + segment_s
+    while next_s < end_s - _TAIL_S:
+        found += [next_s] if next_s >= video_end_s else []
+        next_s += segment_s
+    return found

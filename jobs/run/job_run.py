@@ -24,6 +24,7 @@ from ...errors import (
     OutputExists,
     ProofFailed,
     SegmentFailed,
+    SizeExceeded,
     Unsupported,
     WorkerLost,
 )
@@ -157,7 +158,7 @@ class JobRun:
 
     async def _keep_or_remove(self, error: BaseException) -> None:
         """Keep finished segments, unless they are useless, the job was cancelled for good, or the source changed."""
-        is_over = isinstance(error, NotSmaller)
+        is_over = isinstance(error, NotSmaller | SizeExceeded)
         is_over |= isinstance(error, asyncio.CancelledError) and not self._keeps_if_cancelled()
         if is_over or await in_thread(self._stamp.is_replaced):
             await in_thread(self._work.remove)
@@ -266,7 +267,7 @@ class JobRun:
         size = await in_thread(lambda: track.path.stat().st_size)
         if spec.size_bytes is not None and size > spec.size_bytes:
             message = f"the film does not fit into {spec.size_bytes} bytes: after all passes it has {size}"
-            raise Unsupported(message, "Give a larger --size, a smaller --scale, or drop tracks.")
+            raise SizeExceeded(message, SizeExceeded.WHAT_NEXT)
         await self._say_warnings(late)
         if spec.if_smaller:
             await in_thread(self._check_size, size)

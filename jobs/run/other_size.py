@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...actors.tracks.audio import EncodedTrack
+from ...errors import SizeExceeded
 from ..carry.track_plan import Action
 from ..join.gather import Gather
 from ..join.spool import SpooledSegment
@@ -32,15 +33,22 @@ def guessed_bytes(plan: Plan, source_bytes: int | None) -> int:
 
 
 def joined_other_bytes(plan: Plan, path: Path, encoded: dict[tuple[int, int], EncodedTrack], joined: Joined) -> int:
-    """Write the whole output to ``path`` once, and return how much larger it is than its pictures."""
+    """Write the whole output to ``path`` once, and return how much larger it is than its pictures.
+
+    Raises SizeExceeded: no pictures are small enough for the size that the output may have.
+    """
     gather = Gather(plan, path, encoded)
     try:
         for segment, following in joined:
             gather.join(segment, following)
         gather.finish()
-        return path.stat().st_size - sum(segment.payload_bytes for segment, _ in joined)
+        other_bytes = path.stat().st_size - sum(segment.payload_bytes for segment, _ in joined)
     except BaseException:  # even after a cancellation, the file is closed
         gather.abandon()
         raise
     finally:
         path.unlink(missing_ok=True)
+    if plan.spec.size_bytes is not None and other_bytes >= plan.spec.size_bytes:
+        message = f"all but the pictures takes {other_bytes} bytes, and the film may have {plan.spec.size_bytes}"
+        raise SizeExceeded(message, SizeExceeded.WHAT_NEXT)
+    return other_bytes

@@ -42,6 +42,7 @@ from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..report.time_left import time_left_s
 from ..source.source import SourceStamp
+from .delivered import DeliveredSegments
 from .evidence import save_evidence
 from .other_size import guessed_bytes, joined_other_bytes
 from .rate_ledger import RateLedger
@@ -85,9 +86,7 @@ class TrackRun:
         self._board = self._loop(self._new_board())
         self._second_runs: list[str] = []
         self._budget: SizeBudget | None = None
-        self._spooled: dict[int, SpooledSegment] = {}
-        self._latest: dict[int, Run] = {}
-        self._put_here: set[int] = set()
+        self._delivered = DeliveredSegments(work.spool)
         self._joins: asyncio.Queue[tuple[int, int | None] | None] = asyncio.Queue()
         self._joined: list[int] = []
         self._warnings: tuple[Warning_, ...] = ()
@@ -105,10 +104,10 @@ class TrackRun:
         for each in found:
             run = Run(each.segment, each.until, each.entry_moves, each.attempt)
             self._check_damage(run, each.facts)
-            self._spooled[run.segment], self._latest[run.segment] = self._files.spooled(each), run
+            self._delivered.restore(run, self._files.spooled(each))
             self._rate.restore(each)
             results.append((run, self._finished(run, each.facts)))
-        self._frames_restored = sum(each.facts.frames_out for each in self._spooled.values())
+        self._frames_restored = self._delivered.frames(without=())
         if self._rate.goal is not None:
             return  # each pass begins with what it has done
         self._board.board, joins = restored(self._board.board, results)
@@ -133,9 +132,9 @@ class TrackRun:
         return FinishedTrack(
             path=path,
             joined=joined,
-            segments=tuple(self._spooled[number] for number in self._joined),
-            restored=frozenset(self._joined) - self._put_here,
-            runs=tuple(self._latest[number] for number in self._joined),
+            segments=tuple(self._delivered.spooled[number] for number in self._joined),
+            restored=self._delivered.restored(self._joined),
+            runs=tuple(self._delivered.runs[number] for number in self._joined),
             warnings=(
                 *self._warnings,
                 *second_run_warnings("; ".join(filter(None, self._second_runs)), self._hangs),
@@ -184,8 +183,8 @@ class TrackRun:
         self._rate.begin(wanted)
         board = self._board.board.of_some(self._rate.left())
         if wanted.number == FILM:
-            done = [self._latest[segment] for segment in self._rate.of_film()]
-            finished_ = [(run, self._finished(run, self._spooled[run.segment].facts)) for run in done]
+            done = [self._delivered.runs[segment] for segment in self._rate.of_film()]
+            finished_ = [(run, self._finished(run, self._delivered.spooled[run.segment].facts)) for run in done]
             board, _ = restored(self._new_board(), finished_)
         self._board = self._loop(board)
         await self._run_board()
@@ -209,7 +208,7 @@ class TrackRun:
         """Return the encoded segments in order, each with the time at which the next one begins."""
         board = self._board.board
         live = [each.number for each in board.segments if each.state is not SegmentState.MERGED]
-        return [(self._spooled[number], self._following(board, number)) for number in live]
+        return [(self._delivered.spooled[number], self._following(board, number)) for number in live]
 
     async def _say_hang(self, message: str) -> None:
         self._hangs += 1
@@ -285,7 +284,7 @@ class TrackRun:
             self._watch.origin(run.label).found_wrong(wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
         is_again = self._rate.now is not None and self._rate.now.number >= ADJUST
-        if is_again and not self._has_same_pictures(run, result):
+        if is_again and not self._delivered.has_ends_of(result):
             message = f"segment {run.segment} did not decode to the same pictures as before"
             return Lost(run.segment, EncoderFailed(message, "It is encoded again."), attempt=run.attempt)
         self._check_damage(run, result)
@@ -295,25 +294,20 @@ class TrackRun:
             SegmentFinished,
             segment=run.segment,
             frames=result.frames_out,
-            payload_bytes=self._spooled[run.segment].payload_bytes,
+            payload_bytes=self._delivered.spooled[run.segment].payload_bytes,
             wall_s=result.wall_s,
             worker=self._watch.origin(run.label).worker,
         )
         return self._finished(run, result)
 
-    def _has_same_pictures(self, run: Run, result: EncodedSegment) -> bool:
-        """Return whether both ends show the pictures of the encoding with which the segment's seams were proven."""
-        before, now = self._spooled[run.segment].facts.tally, result.tally
-        return (before.seam_before, before.seam_after) == (now.seam_before, now.seam_after)
-
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
         """Report a device as doubtful if software decoded after its failure, or if seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
-        before = self._latest.get(run.segment)
-        if before is None or run.segment not in self._spooled or not run.entry_moves > before.entry_moves > 0:
+        before = self._delivered.runs.get(run.segment)
+        if before is None or not run.entry_moves > before.entry_moves > 0:
             return
-        if self._spooled[run.segment].facts.tally.decoded_by != SOFTWARE.name:
+        if self._delivered.spooled[run.segment].facts.tally.decoded_by != SOFTWARE.name:
             reason = f"segment {run.segment} was decoded from further back, and its pictures still differ at the cut"
             self._watch.origin(before.label).found_doubtful(reason)
 
@@ -328,12 +322,7 @@ class TrackRun:
         return replace(event, is_void=self._plan.filters.rate is not None and not result.frames_out)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
-        earlier = self._spooled.get(run.segment)
-        spooled = await shielded(self._put_durably, run, result)
-        self._spooled[run.segment], self._latest[run.segment] = spooled, run
-        self._put_here.add(run.segment)
-        if earlier is not None and earlier.path != spooled.path:
-            self._files.spool.drop(earlier)
+        self._delivered.put(run, await shielded(self._put_durably, run, result))
 
     def _put_durably(self, run: Run, result: EncodedSegment) -> SpooledSegment:
         spooled = self._files.spool.put(result)
@@ -354,7 +343,7 @@ class TrackRun:
         right = board.right_of(board.segments[segment])
         if right is None:
             return None
-        shown = self._spooled[right.number].facts.first_shown if right.number in self._spooled else None
+        shown = self._delivered.first_shown(right.number)
         # A segment may hold no picture.
         return self._plan.segments[right.number].start_ticks if shown is None else shown
 
@@ -373,14 +362,14 @@ class TrackRun:
         try:
             while (join := await self._joins.get()) is not None:
                 segment, following = join
-                while not guard.judge(self._spooled[segment].facts, following):
+                while not guard.judge(self._delivered.spooled[segment].facts, following):
                     await self._encode_again(segment, guard)
-                await shielded(gather.join, self._spooled[segment], following)
+                await shielded(gather.join, self._delivered.spooled[segment], following)
                 if not self._files.journal.keeps:
-                    self._files.spool.drop(self._spooled[segment])
+                    self._files.spool.drop(self._delivered.spooled[segment])
                 self._joined.append(segment)
-            runs = [self._latest[number] for number in self._joined]
-            check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
+            runs = [self._delivered.runs[number] for number in self._joined]
+            check_manifest([self._delivered.spooled[number] for number in self._joined], runs, len(self._plan.segments))
             joined = await shielded(gather.finish)
         except BaseException:  # even after a cancellation, the file is closed
             gather.abandon()
@@ -389,14 +378,13 @@ class TrackRun:
         return joined
 
     async def _encode_again(self, segment: int, guard: RateGuard) -> None:
-        run = self._latest[segment]
+        run = self._delivered.runs[segment]
         work = guard.again(self._segment_work(run))
         result = await with_retries(partial(self._watched, run), work)
         await self._put(replace(run, attempt=run.attempt + 1), result)
 
     async def _report(self, running: Mapping[int, int]) -> None:
-        delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
-        done = delivered + sum(running.values())
+        done = self._delivered.frames(without=running) + sum(running.values())
         if self._rate.goal is not None:
             left = sum(self._board.board.frames_left) - sum(running.values())
             done = self._rate.frames_done([segment.frames for segment in self._plan.segments], left)

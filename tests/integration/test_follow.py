@@ -3,6 +3,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +162,23 @@ async def test_what_is_appended_after_the_end_is_not_read(whole: Path, tmp_path:
     await _check_equal(report, ended, tmp_path / "other")
 
 
+async def test_sound_that_goes_on_after_the_pictures(whole: Path, tmp_path: Path) -> None:
+    """Its segments keep the target duration that the playlists have promised."""
+    path, times = tmp_path / "long.ts", itertools.count()
+    with av.open(str(whole)) as source, av.open(str(path), "w", format="mpegts") as output:
+        copies = {each.index: output.add_stream_from_template(each) for each in source.streams}
+        begin_s = float(source.start_time or 0) / 1_000_000
+        for packet in source.demux():
+            is_late = packet.stream.type == "video" and float((packet.pts or 0) * packet.time_base) - begin_s > 1.2
+            if packet.dts is not None and not is_late:
+                packet.stream = copies[packet.stream_index]
+                output.mux(packet)
+    report = await _ladder(_spec(path, tmp_path), lambda: 10.0 * next(times))
+    sound = next(each for each in report.package.tracks if each.given.name == "sound-1")
+    assert len(sound.segments) > 2
+    await _check_equal(report, path, tmp_path / "other")
+
+
 async def test_sound_that_stops_and_groups_of_sound(whole: Path, tmp_path: Path) -> None:
     """Pictures without sound beside them are published, and each form of the sound is its own track."""
     path = tmp_path / "short.ts"
@@ -243,3 +261,33 @@ def test_a_plan_of_a_recording_is_refused(whole: Path, tmp_path: Path, capfd: py
     """A plan would hold for the beginning only."""
     assert run(["ladder", str(whole), str(tmp_path / "live"), "--follow", "--dry-run"], Services()) == 2
     assert "--dry-run needs a finished file" in capfd.readouterr().err
+
+
+def _junk(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"), [(_junk, "is not a media file"), (Path.mkdir, "is a folder"), (os.mkfifo, "is a pipe")]
+)
+async def test_what_is_no_recording_is_named(make: Callable[[Path], None], says: str, tmp_path: Path) -> None:
+    """Its path is said, and nothing waits for a pipe's writer."""
+    path, times = tmp_path / "grows.ts", itertools.count()
+    make(path)
+    with pytest.raises(InputUnreadable) as found:
+        await _ladder(_spec(path, tmp_path), lambda: 10.0 * next(times))
+    assert found.value.message.startswith(f"{path} {says}")
+
+
+async def test_a_recording_that_is_removed_ends_the_job(whole: Path, tmp_path: Path) -> None:
+    """The reason is said, and what was published stays."""
+    path, data = tmp_path / "grows.ts", whole.read_bytes()
+    path.write_bytes(data[: len(data) * 3 // 4])
+    playlist = tmp_path / "live" / "high.m3u8"
+    begun = asyncio.create_task(_ladder(_spec(path, tmp_path)))
+    while not begun.done() and not playlist.exists():  # noqa: ASYNC110 - a file gives no event
+        await asyncio.sleep(0.05)
+    path.unlink()
+    with pytest.raises(InputUnreadable, match="was removed while it was followed"):
+        await begun
+    assert "#EXTINF" in playlist.read_text()

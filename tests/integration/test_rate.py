@@ -7,7 +7,7 @@ import av
 import pytest
 
 from codecfleet import Report
-from codecfleet.errors import JournalRefused, Unsupported, UsageError
+from codecfleet.errors import JournalRefused, SizeExceeded, Unsupported, UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
 
 from .local_jobs import planned, spec_of, transcode, verified
@@ -108,11 +108,22 @@ def test_a_peak_holds_in_the_joined_film(film: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_reached_is_said(film: Path, tmp_path: Path) -> None:
-    """A rate below the encoder's last CRF is a warning; a size that nothing fits into is an error."""
+    """A rate below the encoder's last CRF is a warning."""
     report = made(film, tmp_path / "o.mp4", bitrate_bps=1_000)
     assert "rate-missed" in {warning.code for warning in report.warnings}
-    with pytest.raises(Unsupported, match="does not fit into 3000 bytes"):
-        made(film, tmp_path / "small.mp4", size_bytes=3_000)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "options", "says"),
+    [(9_000, {"audio": "none"}, "does not fit into 9000 bytes"), (20_000, {}, "all but the pictures takes")],
+)
+def test_a_size_that_nothing_fits_into_leaves_no_work(
+    size_bytes: int, options: dict[str, object], says: str, film: Path, tmp_path: Path
+) -> None:
+    """The finished segments would help no other run: with the same size it fails again, and another size is refused."""
+    with pytest.raises(SizeExceeded, match=says):
+        made(film, tmp_path / "small.mp4", size_bytes=size_bytes, **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_contradictions_are_refused(film: Path) -> None:

@@ -17,6 +17,7 @@ OWNERS = {
     "actors/task_owner.py": 1,  # TaskOwner's group
     "actors/background.py": 2,  # of objects that are started and closed, such as pools and supervisors
     "jobs/held.py": 1,  # jobs, batches and streams of frames, which their user owns
+    "codecfleet/cli/interrupts.py": 1,  # the whole work of a command
 }
 """Modules that start tasks, and how many."""
 OPENERS = {"open_source", "open_store", "open_regular", "decode_range", "read_source", "read_burnt"}

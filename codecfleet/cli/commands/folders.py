@@ -54,6 +54,7 @@ def _ladder(
             writes=() if spec.keep_evidence is None else (spec.keep_evidence,),
         ),
         display=usual_view,
+        interrupted_step="" if dry_run else "Run the same command to continue.",
     )
 
 

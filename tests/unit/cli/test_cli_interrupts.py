@@ -1,5 +1,6 @@
 """The effects of signals, as a table."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli.interrupts import Act, Happening, Phase, State, children, decide
+from codecfleet.cli.interrupts import Act, Happening, Phase, State, children, decide, run_here
 
 CANCELLING = State(Phase.CANCELLING, 130)
 PUBLISHED = State(Phase.PUBLISHED)
@@ -48,6 +49,43 @@ def test_no_story_cancels_or_exits_twice(story: list[int | Happening]) -> None:
     assert acts.count(Act.CANCEL) <= 1
     assert acts.count(Act.EXIT) <= 1
     assert (state.phase is Phase.KILLED) == (Act.EXIT in acts)
+
+
+def test_an_interrupt_cancels_only_the_outer_task() -> None:
+    """The task then ends its own tasks in order, and what it does at last is complete."""
+    seen: list[object] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def work() -> None:
+        inner = asyncio.create_task(asyncio.Event().wait())
+        asyncio.get_running_loop().call_soon(interrupt)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append(inner.cancelling())
+            await asyncio.shield(asyncio.sleep(0))
+            seen.append("complete")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(work())
+    assert seen == [0, "complete"]
+
+
+def test_an_interrupted_command_says_what_to_do() -> None:
+    """A ladder keeps its finished segments, so its advice is to run it again."""
+    program = (
+        "import signal, sys\n"
+        "from codecfleet.cli.question import Question\n"
+        "from codecfleet.cli.services import Services\n"
+        "def ask(services, show): signal.raise_signal(signal.SIGINT)\n"
+        "question = Question(ask=ask, as_json=False, interrupted_step='Run the same command.')\n"
+        "sys.exit(question.run(Services(), sys.stdout, sys.stderr))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr == "codecfleet: error: interrupted. Run the same command.\n"
 
 
 def test_a_forced_exit_ends_our_children() -> None:

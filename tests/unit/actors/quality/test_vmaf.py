@@ -42,7 +42,14 @@ def take_for_ever(meter: VmafMeter) -> NoReturn:
 def test_the_log_is_read_in_units() -> None:
     """Its columns may be in any order; scores are from 0 to 100."""
     log = "Frame,integer_motion2,vmaf,\n0,0.0,65.554725,\n1,0.5,100.000001,\n2,0.5,-0.100000,\n"
-    assert scores_of(log) == [6_555_472, 10_000_000, 0]
+    assert scores_of(log.encode()) == [6_555_472, 10_000_000, 0]
+
+
+@pytest.mark.parametrize("log", [b"", b"Frame,psnr\n0,1\n", b"Frame,vmaf\n0\n", b"Frame,vmaf\n0,nan\n", b"\xff\xfe"])
+def test_a_log_without_scores_is_an_encoders_failure(log: bytes) -> None:
+    """An FFmpeg that ended well but could not write is tried again, and is no defect of codecfleet."""
+    with pytest.raises(EncoderFailed, match="without its results"):
+        scores_of(log)
 
 
 @pytest.mark.parametrize(

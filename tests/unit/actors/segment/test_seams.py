@@ -1,5 +1,6 @@
 """Around cuts, x264 and x265 give about the quality of one encode, and a segment's packets need no others."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -9,14 +10,20 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
+from codecfleet.actors.bitstream.picture_messages import Messages
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import Codec, EncoderSettings
 from codecfleet.actors.quality.measuring import DecodedBack
+from codecfleet.actors.segment.burn import BurntSubtitles
+from codecfleet.actors.segment.decode_path import encode_paths
 from codecfleet.actors.segment.encoding import EncodedSegment
+from codecfleet.actors.segment.passes import SegmentPasses, SegmentProgress
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .test_burn import screen_of, subtitle_of
 
 FRAMES = 48
 LAST = 6
@@ -66,6 +73,52 @@ def test_pictures_of_the_seam_leave_no_trace(source: Path, codec: Codec, changes
         assert made.keyframes.tolist()[0]
         assert (made.tally.frames, made.tally.seam_after) == (apart.tally.frames, apart.tally.seam_after)
         assert (made.payload.tobytes() == apart.payload.tobytes()) == (segment == 1)
+
+
+class Kept:
+    """A sink that keeps the pictures of the seam."""
+
+    done = 0
+
+    def __init__(self) -> None:
+        self.followed: list[VideoFrame] = []
+
+    def take(self, _ticks: int, _picture: VideoFrame, _messages: Messages = (), /) -> None:
+        """Leave a picture of the segment out."""
+
+    def follow(self, pictures: Sequence[VideoFrame], /) -> None:
+        """Keep the pictures of the seam."""
+        self.followed += pictures
+
+    def drain(self) -> bool:
+        """Return False."""
+        return False
+
+
+def test_pictures_of_the_seam_have_the_subtitle_that_is_on_screen(source: Path) -> None:
+    """An encoder would otherwise see it vanish at each cut."""
+    plan = planned(source, Codec.H264, preset=2)
+    work, seen = plan.work("job", 0, 0, 0), []
+    white = np.full((64, 96, 4), 255, np.uint8)
+    subtitle = subtitle_of(white, canvas=(96, 64), shown_s=(Fraction(0), Fraction(9)))
+    for subtitles in ((), (subtitle,)):
+        burn = BurntSubtitles(source_index=0, track="", sha256="", screen=screen_of((96, 64)), subtitles=subtitles)
+        made = replace(work, filters=replace(work.filters, burn=burn)).rendition
+        with encode_paths(None, made.encoder, made.filters, require_device=False, software="") as paths:
+            passes = SegmentPasses(
+                work.decode,
+                made.interval,
+                next(iter(paths)),
+                "",
+                SegmentProgress(WorkContext(), Fraction(1)),
+                leads=False,
+            )
+            sink = Kept()
+            passes.walk([(made, sink)])
+        seen.append([each.to_ndarray()[:64].min() for each in sink.followed])
+    assert seen[0]
+    assert max(seen[0]) < 200
+    assert min(seen[1]) > 200
 
 
 def panned(path: Path) -> Path:

@@ -94,6 +94,23 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
     assert "own.toml" in found.value.message
 
 
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [
+        ("overlay", "above the tables"),
+        ("start", "above the tables"),
+        ("wait_seconds", "on the command line"),
+        ("size", "Leave it out of ladders"),
+    ],
+)
+def test_the_advice_for_a_key_can_be_followed(tmp_path: Path, key: str, step: str) -> None:
+    """A key that no ladder has is not on the command line either."""
+    path = write(tmp_path, f'[[rendition]]\nname = "a"\n{key} = "10000"')
+    with pytest.raises(UsageError, match="cannot be set here") as found:
+        read_rungs(path)
+    assert step in found.value.next_step
+
+
 def test_a_file_names_the_files_that_it_needs(tmp_path: Path) -> None:
     """They are the file itself and the overlay: a confined command must be able to read them."""
     path = write(tmp_path, 'overlay = "logo.png"\n[[rendition]]\nname = "a"\n')

@@ -28,6 +28,7 @@ from codecfleet.errors import (
     NodeEnded,
     UsageError,
     WorkerLost,
+    WorkerOutOfMemory,
 )
 from codecfleet.jobs.ladder.together import DecodeOnce
 from codecfleet.jobs.plan.placing import demand_of
@@ -269,12 +270,13 @@ async def test_work_begins_when_the_pool_gets_a_slot(plans: dict[str, Plan]) -> 
         assert found.sizes == [1]
 
 
-async def test_a_failed_group_runs_apart(plans: dict[str, Plan]) -> None:
+@pytest.mark.parametrize("error", [EncoderFailed("one fails"), WorkerOutOfMemory("one fails")])
+async def test_a_failed_group_runs_apart(error: CodecfleetError, plans: dict[str, Plan]) -> None:
     """Each rendition gets the error; their next tries run alone, so that one bad rendition fails by itself."""
     label = " and ".join(f"segment 0 of {job}" for job in JOBS)
-    async with scene(plans, errors={(label, 1): EncoderFailed("one cannot be encoded")}) as found:
+    async with scene(plans, errors={(label, 1): error}) as found:
         for run in [found.once.submit(found.work(job)) for job in JOBS]:
-            with pytest.raises(EncoderFailed, match="one cannot be encoded"):
+            with pytest.raises(type(error), match="one fails"):
                 await run
         again = [found.once.submit(found.work(job)) for job in JOBS]
         assert [(await run).frames_out for run in again] == [25] * 3

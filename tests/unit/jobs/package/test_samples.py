@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.package.samples import SampleCut, Samples, cut_at, cut_on_grid
+from codecfleet.jobs.package.samples import SampleCut, Samples, cut_at, cut_on_grid, sound_cuts_s
 
 TICK = Fraction(1, 24_000)
 
@@ -59,6 +59,27 @@ def test_sound_is_cut_at_the_first_frame_at_or_after_each_boundary() -> None:
     sound = samples([0, 1024, 2048, 3072, 4096])
     boundaries_s = [each * TICK for each in (-5, 1024, 1025, 2000, 4097)]
     assert cut_at(sound, boundaries_s) == [SampleCut((0,), 1), SampleCut((1,), 2), SampleCut((2,), 5)]
+
+
+@pytest.mark.parametrize(
+    ("end", "cuts"),
+    [
+        ("4.5", ["2", "4"]),  # it ends before the video
+        ("6.24", ["2", "4"]),  # the last frame of most encoders ends after the video
+        ("6.26", ["2", "4", "6"]),
+        ("11", ["2", "4", "6", "8", "10"]),
+    ],
+)
+def test_sound_that_goes_on_after_the_video_is_cut_too(end: str, cuts: list[str]) -> None:
+    """No segment of sound is much longer than a segment of video, whatever the length of the sound."""
+    video_s = [Fraction(each) for each in ("0", "2", "4", "5.5")]
+    assert sound_cuts_s(video_s, Fraction(end), Fraction(2)) == [Fraction(each) for each in cuts]
+
+
+def test_sound_is_not_cut_within_a_long_segment_of_video() -> None:
+    """Segments of sound and video begin together, even if a keyframe is late."""
+    video_s = [Fraction(each) for each in (0, 2, 7)]
+    assert sound_cuts_s(video_s, Fraction(9), Fraction(2)) == [2, 8]
 
 
 @pytest.mark.parametrize(("first", "hidden"), [(-1024, 1024), (0, 0), (30, 0)])
