@@ -81,13 +81,14 @@ def open_source(
     undecoded: bool = False,
     large_reads: bool = False,
     watch: FragmentWatch | None = None,
+    key: bytes | None = None,
 ) -> Iterator[av.container.InputContainer]:
     """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote source is read.
 
     If ``limits`` is None, the environment's apply. ``undecoded`` skips decoding the first pictures, which takes longer
     than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation times are
     wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while the
-    source is opened.
+    source is opened. ``key`` decrypts an mp4 file.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -97,7 +98,7 @@ def open_source(
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
-    options = _UNDECODED if undecoded else {}
+    options = (_UNDECODED if undecoded else {}) | ({} if key is None else {"decryption_key": key.hex()})
     if is_local(url):
         buffer_bytes = _LARGE_BUFFER_BYTES if large_reads else _LOCAL_BUFFER_BYTES
         with _open_local(url, buffer_bytes, limits, options, watch) as container:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
+from ..package.sealing import packager
+from ..package.values import TrackKey
 from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading, SourceStamp
+from ..source.tracks import TrackKind
 from ..stills.spec import StillsSpec
+from .keys import read_keys
 from .report import LeftOut
 from .rungs import (
     Rung,
@@ -26,7 +30,7 @@ from .rungs import (
 )
 from .sounds import with_sounds
 from .spec import LadderSpec
-from .tracks import only_played
+from .tracks import only_played, sound_names
 
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
 THUMBNAIL_GRID: Final = (10, 10)  #: Columns and rows of a sheet
@@ -41,6 +45,7 @@ class Ladder:
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
     sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
+    keys: Mapping[str, TrackKey] | None = None  #: The key of each track of pictures and sound; None without encryption
 
 
 def plan_ladder(
@@ -55,7 +60,10 @@ def plan_ladder(
         InputError: the source cannot be read.
         RequestError: the preset or an option is wrong, or does not fit the source.
     """
+    if spec.keys is not None:
+        packager()  # before any work
     rungs, sounds = read_rungs(spec.preset, preset_text), read_sounds(spec.preset, preset_text)
+    keys = None if spec.keys is None else read_keys(spec.keys, [rung.name for rung in rungs])
     sound = sounds[0] if sounds else None
     asked = [rendition_spec(spec, rung, folder, carries=True, sound=sound) for rung in rungs]
     by_name = {rung.name: each for rung, each in zip(rungs, asked, strict=True)}
@@ -83,12 +91,14 @@ def plan_ladder(
     for rung, scale in others:
         plan = _planned(rendition_spec(spec, rung, folder, carries=False), scale, rung, reads)
         plans[rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
+    heard = sum(each.kept and each.track.kind is TrackKind.AUDIO for each in sounding.plan.carry.tracks)
     return Ladder(
         spec=spec,
         stamp=stamp,
         plans=plans,
         left_out=(*left_out, *padding, *sounding.left_out),
         sound_groups=sounding.groups,
+        keys=None if keys is None else keys.of(plans, sound_names(heard)),
     )
 
 
