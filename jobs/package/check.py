@@ -9,24 +9,20 @@ from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import av.error
-
 from ...actors.bitstream.access_points import RandomAccess, random_access_kind
-from ...actors.limits import NO_LIMITS
 from ...actors.media.av_stream import extradata
 from ...actors.media.location import HeldSource
-from ...actors.media.opening import open_source
 from ...actors.media.structure import Read, reader_of
-from ...errors import InputError, ProofFailed
+from ...errors import ProofFailed
 from ..join.spool import storage_error
 from .boxes.codec_strings import codec_string
 from .boxes.protection import stated_protection
 from .boxes.reading import StatedFragment, StatedHeader, StatedSample, stated_fragments, stated_header, stated_index
 from .files import JoinedFiles
 from .names import track_files
-from .proven import last_part, packets_of
+from .proven import last_part, packets_in, packets_of, sealed_in
 from .text import check_text
-from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind, TrackKey
+from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -205,7 +201,7 @@ def _check_packets(
     stated = _stated_times(track, header, fragments)
     delay = header.edit - _lead(track, header)
     shown, decoded, end = array("q"), array("q"), 0
-    with packets_of(track.given) as (_, proven), _demuxed(source, track.key) as (stream, packaged):
+    with packets_of(track.given) as (_, proven), packets_in(source, track.key) as (stream, packaged):
         for number, (one, other, each) in enumerate(zip_longest(proven, packaged, stated)):
             with _segment(min(bisect_right(ends, number), len(ends) - 1)):
                 if one is None or other is None or each is None:
@@ -230,7 +226,7 @@ def _check_packets(
 
 def _check_sealed(given: GivenTrack, source: str) -> None:
     """Check that a reader without the key does not get the packets of the proven file."""
-    with packets_of(given) as (_, proven), _demuxed(source) as (_, sealed):
+    with packets_of(given) as (_, proven), sealed_in(source) as (_, sealed):
         for one, other in zip(proven, sealed, strict=True):
             is_sealed = one.size < _SURELY_SEALED_BYTES or bytes(one) != bytes(other)
             _require(is_sealed, f"the packet at tick {one.pts} is not encrypted")
@@ -269,15 +265,6 @@ def _compare(one: "Packet[Stream]", other: "Packet[Stream]", pts: int, sample: S
     _require(
         len(set(keys)) == 1, f"the proven file, the package and its boxes disagree whether {at} is a keyframe: {keys}"
     )
-
-
-@contextmanager
-def _demuxed(source: str, key: TrackKey | None = None) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
-    try:
-        with open_source(source, limits=NO_LIMITS, key=None if key is None else key.key) as opened:
-            yield opened.streams[0], (packet for packet in opened.demux(opened.streams[0]) if packet.size)
-    except (InputError, av.error.FFmpegError) as error:
-        raise ProofFailed(f"the track cannot be read back: {error}", _ADVICE) from error
 
 
 def _check_aligned(package: Package) -> None:

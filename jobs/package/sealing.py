@@ -21,8 +21,8 @@ from ...errors import ProofFailed, Unsupported, WorkError
 from .boxes.codec_strings import entry_boxes
 from .boxes.fragments import SampleCipher
 from .boxes.header import proven_header
-from .proven import packets_of
-from .values import GivenTrack, Scheme, TrackKey
+from .proven import sealed_in
+from .values import Scheme, TrackKey
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -38,7 +38,7 @@ _INFO: Final = struct.Struct(">4s5I")
 class Sealed:
     """An encrypted track as Packager wrote it."""
 
-    track: GivenTrack
+    path: Path
     key: TrackKey
     information: bytes  #: The content of ``sinf``
     pssh: tuple[bytes, ...]
@@ -55,12 +55,11 @@ def packager() -> str:
     raise Unsupported("--keys needs Shaka Packager", "On this machine: pip install 'codecfleet[keys]'.")
 
 
-def seal(clear: Path, given: GivenTrack, key: TrackKey) -> Sealed:
+def seal(clear: Path, key: TrackKey) -> Sealed:
     """Encrypt a CMAF track that is one file, into a file beside it. Raises WorkError: Packager failed; ProofFailed."""
     path = clear.with_name("sealed.mp4")
     _run(clear, path, key)
-    track = GivenTrack(name=given.name, path=path, stream=0, kind=given.kind)
-    with packets_of(track) as (stream, packets):
+    with sealed_in(str(path)) as (stream, packets):
         number, ciphers = stream.id, [_cipher(each, key) for each in packets]
     with open_bytes(str(path)) as file:
         read = reader_of(file)
@@ -68,7 +67,7 @@ def seal(clear: Path, given: GivenTrack, key: TrackKey) -> Sealed:
         movie = first(boxes(read, 0, None), b"moov")
         parts = [] if movie is None else boxes(read, movie.content, movie.end)
         pssh = tuple(read(each.begin, each.end - each.begin) for each in parts if each.kind == b"pssh")
-    return Sealed(track, key, entry_boxes(entry).get(b"sinf", b""), pssh, ciphers)
+    return Sealed(path, key, entry_boxes(entry).get(b"sinf", b""), pssh, ciphers)
 
 
 def _run(clear: Path, path: Path, key: TrackKey) -> None:

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 MICROSECONDS = 1_000_000  #: In a second
+IDENTITY = "identity"  #: The KEYFORMAT of a key as its 16 bytes
 
 
 class PlayedKind(StrEnum):
@@ -48,7 +49,7 @@ class TrackKey:
     kid: bytes  #: The key's ID, 16 bytes
     key: bytes = field(repr=False)  #: 16 bytes
     uri: str = ""  #: Where HLS players find the key; "" if they know it
-    format: str = "identity"  #: What is at ``uri``, as HLS names it: KEYFORMAT
+    format: str = IDENTITY  #: What is at ``uri``, as HLS names it: KEYFORMAT
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,10 @@ def _representation(package: Package, track: PackagedTrack) -> ET.Element:
 
 def _protect(element: ET.Element, tracks: Sequence[PackagedTrack]) -> None:
     """State the keys of the tracks: in their adaptation set if it has one, else in each representation."""
-    is_one = len({track.key for track in tracks}) == 1
-    for parent, track in [(element, tracks[0])] if is_one else zip(element.iter("Representation"), tracks, strict=True):
+    parents = element.findall("Representation")
+    if len({track.key for track in tracks}) == 1:
+        parents, tracks = [element], tracks[:1]
+    for parent, track in zip(parents, tracks, strict=True):
         if track.key is not None:
             scheme = {"schemeIdUri": "urn:mpeg:dash:mp4protection:2011", "value": track.key.scheme}
             described = [ET.Element("ContentProtection", scheme | {"cenc:default_KID": str(UUID(bytes=track.key.kid))})]

@@ -14,7 +14,7 @@ from ..names import (
     segment_file,
     track_file,
 )
-from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PackageStage, PlayedKind, Scheme, TrackKey
+from ..values import IDENTITY, MICROSECONDS, Layout, Package, PackagedTrack, PackageStage, PlayedKind, Scheme, TrackKey
 from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 
 #: EXT-X-MAP in a playlist of whole segments needs version 6, which players have known since 2013.
@@ -30,8 +30,9 @@ def master_playlist(package: Package) -> str:
     sounds, texts = sound_groups(package), text_groups(package)
     videos = sorted(package.of(PlayedKind.VIDEO), key=package.peak_bps)
     lines = [*_BEGIN, "#EXT-X-INDEPENDENT-SEGMENTS"]
+    # Shaka Player takes an identity key that it meets here for that of an unknown KID, and later stops at a switch.
     keys = dict.fromkeys(track.key for track in package.tracks if track.key is not None)
-    lines += (_tag("EXT-X-SESSION-KEY", _key(each)) for each in keys)
+    lines += (_tag("EXT-X-SESSION-KEY", _key(each)) for each in keys if each.format != IDENTITY)
     lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
     for groups in [(sound, *texts) for sound in sounds] or [texts]:
         for video in videos:
