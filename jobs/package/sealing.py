@@ -75,9 +75,10 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
     options = os.memfd_create("codecfleet-keys")
     try:
         os.write(options, _options(clear, key).encode())
-        stream = f"in={clear},stream=0,output={path}"
-        command = [packager(), stream, f"--temp_dir={path.parent}", f"--flagfile=/proc/self/fd/{options}"]
-        running = start_command(command, prints=Prints.KEPT, inherited=[options])
+        # Packager splits this argument at commas, which may be in the name of a folder but not of a track.
+        stream = f"in={clear.name},stream=0,output={path.name}"
+        command = [packager(), stream, "--temp_dir=.", f"--flagfile=/proc/self/fd/{options}"]
+        running = start_command(command, prints=Prints.KEPT, folder=str(clear.parent), inherited=[options])
         with running.end:
             if running.code(_LIMIT_S) is None:
                 running.kill_group()

@@ -21,6 +21,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from ..subtitle_tracks import Cue, with_subtitles
 from .packages import SEGMENT_S, film, packaged, proven, tracks_of
+from .test_ladder import ladder, ladder_spec
 
 KIDS = {"video": bytes(range(16)), "small-video": bytes(range(1, 17)), "audio": bytes(range(2, 18))}
 CUES = [Cue(Fraction(1), b"one", Fraction(1))]
@@ -207,3 +208,18 @@ def test_a_growing_recording_is_refused(tmp_path: Path) -> None:
     spec = LadderSpec(source=tmp_path / "a.ts", output=tmp_path / "out", keys=tmp_path / "k.toml", follow=True)
     with pytest.raises(UsageError, match="--keys"):
         _settled(spec)
+
+
+def test_a_ladder_publishes_no_key(tmp_path: Path) -> None:
+    """The report names the scheme and the key's ID, and no file of the folder has the key."""
+    _needs_packager()
+    (tmp_path / "keys.toml").write_text(f'[[key]]\nkid = "{KIDS["video"].hex()}"\nkey = "{SECRET.hex()}"\n')
+    source = film(tmp_path / "film.mkv", 3)
+    spec = ladder_spec(source, tmp_path, keys=tmp_path / "keys.toml", audio="aac", packaged_s=Fraction(1))
+    report = ladder(spec)
+    expected = {"scheme": "cbcs", "kid": KIDS["video"].hex()}
+    assert [each["encryption"] for each in report.to_json()["tracks"]] == [expected] * 4
+    everything = b"".join(contents(Path(spec.output)).values())
+    assert SECRET not in everything
+    assert SECRET.hex().encode() not in everything.lower()
+    assert SECRET.hex() not in f"{report} {report.lines()}"
