@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError
+from ..package.keys import read_keys
 from ..package.sealing import packager
 from ..package.values import TrackKey
 from ..plan.plan import Plan, plan_of
@@ -15,7 +16,6 @@ from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading, SourceStamp
 from ..source.tracks import TrackKind
 from ..stills.spec import StillsSpec
-from .keys import read_keys
 from .report import LeftOut
 from .rungs import (
     Rung,

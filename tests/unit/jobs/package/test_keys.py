@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.errors import UsageError
-from codecfleet.jobs.ladder.keys import Keys, read_keys
+from codecfleet.jobs.package.keys import Keys, read_keys
 from codecfleet.jobs.package.values import Scheme
 
 KIDS = ["00112233-4455-6677-8899-AABBCCDDEEFF", "11" * 16, "22" * 16]

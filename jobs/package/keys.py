@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 from ...cluster.toml_file import read_toml
 from ...errors import UsageError
-from ..package.values import PlayedKind, Scheme, TrackKey
+from .values import PlayedKind, Scheme, TrackKey
 
 _PAGE: Final = 'docs/ladder.md, "Keys", describes the file.'
 _ENTRY: Final = "key"
