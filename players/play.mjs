@@ -1,7 +1,7 @@
 // Play a package in hls.js, Shaka Player and dash.js, in a headless Chromium, and report the faults.
 
 import { existsSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -114,11 +114,19 @@ class Show {
   }
 }
 
+/** Return the keys in a file for `codecfleet ladder --keys`: hexadecimal, by their IDs. */
+async function readKeys(path) {
+  const text = (await readFile(path, 'utf8')).replaceAll('-', '').toLowerCase();
+  const [kids, keys] = ['kid', 'key'].map((name) => [...text.matchAll(new RegExp(`^${name} *= *"(.*?)"`, 'gm'))]);
+  return Object.fromEntries(kids.map(([, kid], index) => [kid, keys[index][1]]));
+}
+
 async function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
     options: {
       source: { type: 'string' },
+      keys: { type: 'string' },
       picture: { type: 'string' },
       player: { type: 'string' },
       report: { type: 'string' },
@@ -126,7 +134,7 @@ async function main() {
   });
   const [folder] = positionals;
   if (!folder)
-    throw new Fault('usage: node play.mjs FOLDER [--source FILM] [--player NAME] [--picture FILE.png] [--report FILE.json]');
+    throw new Fault('usage: node play.mjs FOLDER [--source FILM] [--keys FILE.toml] [--player NAME] [--picture FILE.png] [--report FILE.json]');
   const browser = BROWSERS.find((each) => existsSync(each));
   if (!browser) throw new Fault("there is no Chromium; Debian's package is chromium");
   const lacking = [];
@@ -141,6 +149,7 @@ async function main() {
     const root = `http://127.0.0.1:${server.address().port}`;
     await page.goto(`${root}/players/page.html`);
     await page.waitForFunction(() => window.isReady);
+    if (values.keys) await page.evaluate((keys) => (window.keys = keys), await readKeys(values.keys));
     const show = new Show(page, await readPackage(folder), lacking);
     await show.leaveOut();
     if (values.source) await show.playSource(`/source/${encodeURIComponent(basename(values.source))}`);

@@ -8,6 +8,15 @@ import { byQuality } from './judge.mjs';
 const AHEAD_S = 4; // less than a film lasts, so that renditions are switched before the whole film is loaded
 const ALL_S = 3600;
 
+const base64Url = (hex) =>
+  btoa(String.fromCharCode(...hex.match(/../g).map((each) => parseInt(each, 16))))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replaceAll('=', '');
+
+/** The keys of an encrypted package, for key systems: a list of [ID, key]. */
+const keyPairs = () => Object.entries(window.keys ?? {}).map((pair) => pair.map(base64Url));
+
 const factsOf = ({ width, height, bitrate, videoCodec }) => ({ width, height, codec: videoCodec, bandwidth: bitrate });
 
 class HlsJs {
@@ -19,7 +28,15 @@ class HlsJs {
 
   async load(url, order, whole) {
     const ahead = whole ? ALL_S : AHEAD_S;
-    this.hls = new Hls({ autoStartLoad: false, maxBufferLength: ahead, maxMaxBufferLength: ahead, maxBufferSize: 2 ** 30 });
+    const keys = { keys: keyPairs().map(([kid, k]) => ({ kty: 'oct', kid, k })), type: 'temporary' };
+    const licenseUrl = `data:application/json,${encodeURIComponent(JSON.stringify(keys))}`;
+    this.hls = new Hls({
+      autoStartLoad: false,
+      maxBufferLength: ahead,
+      maxMaxBufferLength: ahead,
+      maxBufferSize: 2 ** 30,
+      ...(window.keys && { emeEnabled: true, drmSystems: { 'org.w3.clearkey': { licenseUrl } } }),
+    });
     this.hls.on(Hls.Events.ERROR, (_, { fatal, details }) => {
       // A busy machine stalls too (`Watch` measures how long), and a seek aborts requests.
       // hls.js counts a segment's time with the pictures' delay, which the edit list removes. After a switch it may
@@ -109,6 +126,7 @@ class Shaka {
     this.player.configure({
       abr: { enabled: false },
       abrFactory: () => new Chosen(order),
+      drm: { clearKeys: window.keys ?? {} },
       streaming: { bufferingGoal: ahead, bufferBehind: ALL_S, stallEnabled: false },
     });
     await this.player.load(url);
@@ -183,6 +201,7 @@ class DashJs {
       },
     });
     this.player.on(dashjs.MediaPlayer.events.ERROR, ({ error }) => this.onFault(`error ${error.code}: ${error.message}`));
+    if (window.keys) this.player.setProtectionData({ 'org.w3.clearkey': { clearkeys: Object.fromEntries(keyPairs()) } });
     const ready = new Promise((resolve) => this.player.on(dashjs.MediaPlayer.events.STREAM_INITIALIZED, resolve));
     this.player.attachView(this.video);
     this.player.setAutoPlay(false);

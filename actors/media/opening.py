@@ -53,6 +53,7 @@ _OPTIONS = {
 }
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
 """Options that keep FFmpeg from decoding pictures when it examines the first packets."""
+_UNPARSED = {"fflags": "+noparse"}
 _NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
 """The option that keeps FFmpeg from reading the end of a file to guess the duration if the file has no index."""
 _PLAYLISTS = (
@@ -81,13 +82,16 @@ def open_source(
     undecoded: bool = False,
     large_reads: bool = False,
     watch: FragmentWatch | None = None,
+    key: bytes | None = None,
+    parsed: bool = True,
 ) -> Iterator[av.container.InputContainer]:
     """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote source is read.
 
     If ``limits`` is None, the environment's apply. ``undecoded`` skips decoding the first pictures, which takes longer
     than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation times are
     wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while the
-    source is opened.
+    source is opened. ``key`` decrypts an mp4 file. Unless ``parsed``, FFmpeg takes the
+    container's packets as they are, even those of a codec that it would split again.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -97,7 +101,11 @@ def open_source(
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
-    options = _UNDECODED if undecoded else {}
+    options = (
+        (_UNDECODED if undecoded else {})
+        | ({} if key is None else {"decryption_key": key.hex()})
+        | ({} if parsed else _UNPARSED)
+    )
     if is_local(url):
         buffer_bytes = _LARGE_BUFFER_BYTES if large_reads else _LOCAL_BUFFER_BYTES
         with _open_local(url, buffer_bytes, limits, options, watch) as container:

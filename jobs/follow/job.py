@@ -51,6 +51,7 @@ _FREE: Final = frozenset({"restart", "workers", "quiet_s", "wait_s", "deadline_s
 _REFUSED: Final = {
     "overwrite": "--overwrite",
     "thumbnails_s": "--thumbnails",
+    "keys": "--keys",
     "ship": "--ship",
     "start_s": "--start",
     "end_s": "--end",

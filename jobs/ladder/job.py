@@ -209,7 +209,9 @@ def _package(ladder: Ladder, folder: Path) -> tuple[Package, Path]:
     try:
         folder.mkdir()
         given = given_tracks(files, ladder.sound_groups)
-        package = write_tracks(given, folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout)
+        package = write_tracks(
+            given, folder, segment_s=ladder.spec.packaged_s, layout=ladder.spec.layout, keys=ladder.keys
+        )
         check_package(folder, package)
     except OSError as error:
         raise storage_error(error, folder) from error

@@ -8,10 +8,14 @@ from typing import Any, Final
 
 from ...actors.encode.profiles import PROFILES
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, InputError, Unsupported
+from ..package.keys import Keys, read_keys
+from ..package.sealing import packager
+from ..package.values import TrackKey
 from ..plan.plan import Plan, plan_of
 from ..plan.reads import Reads, read_for, reads_beside
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading, SourceStamp
+from ..source.tracks import TrackKind
 from ..stills.spec import StillsSpec
 from ..title.hull import Slot
 from ..title.per_title import CodecTitle, PerTitle, per_title_of
@@ -32,7 +36,7 @@ from .rungs import (
 )
 from .sounds import with_sounds
 from .spec import LadderSpec
-from .tracks import only_played
+from .tracks import only_played, sound_names
 
 PROBES: Final = "per-title.json"  #: The file of a film's probes in the work folder
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
@@ -49,6 +53,7 @@ class Ladder:
     left_out: tuple[LeftOut, ...]
     sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
     per_title: PerTitle | None = None  #: How the renditions were chosen, if they were chosen for the film
+    keys: Mapping[str, TrackKey] | None = None  #: The key of each track of pictures and sound; None without encryption
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class LadderRead:
     sounds: tuple[SoundGroup, ...]
     rungs: tuple[MadeRung, ...]
     left_out: tuple[LeftOut, ...]
+    keys: Keys | None = None
     per_title: PerTitle | None = None
 
     def request(self, made: MadeRung, *, carries: bool, sound: SoundGroup | None = None) -> TranscodeSpec:
@@ -96,7 +102,10 @@ def read_ladder(
         InputError: the source cannot be read.
         RequestError: the preset or an option is wrong, or does not fit the source.
     """
+    if spec.keys is not None:
+        packager()  # before any work
     rungs, sounds = read_rungs(spec.preset, preset_text), read_sounds(spec.preset, preset_text)
+    keys = None if spec.keys is None else read_keys(spec.keys, [rung.name for rung in rungs])
     sound = sounds[0] if sounds else None
     asked = [rendition_spec(spec, rung, folder, carries=True, sound=sound) for rung in rungs]
     by_name = {rung.name: each for rung, each in zip(rungs, asked, strict=True)}
@@ -119,6 +128,7 @@ def read_ladder(
         sounds=sounds,
         rungs=tuple(MadeRung(rung, scale) for rung, scale in chosen),
         left_out=(*left_out, *padding),
+        keys=keys,
     )
 
 
@@ -135,6 +145,7 @@ def plan_read(read: LadderRead) -> Ladder:
     for made in others:
         plan = read.planned(made, carries=False)
         plans[made.rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
+    heard = sum(each.kept and each.track.kind is TrackKind.AUDIO for each in sounding.plan.carry.tracks)
     return Ladder(
         spec=read.spec,
         stamp=read.stamp,
@@ -142,6 +153,7 @@ def plan_read(read: LadderRead) -> Ladder:
         left_out=(*read.left_out, *sounding.left_out),
         sound_groups=sounding.groups,
         per_title=read.per_title,
+        keys=None if read.keys is None else read.keys.of(plans, sound_names(heard)),
     )
 
 

@@ -98,7 +98,8 @@ def _line(package: Package, track: PackagedTrack) -> str:
         case PlayedKind.TEXT:
             shown = given.language or "und"
     rate = f", {round(track.mean_bps / _BPS)} kbit/s ({round(package.peak_bps(track) / _BPS)} at most)"
-    return f"{given.name}: {track.codec}, {shown}{rate if given.kind is not PlayedKind.TEXT else ''}"
+    sealed = "" if track.key is None else f", {track.key.scheme} with the key {track.key.kid.hex()}"
+    return f"{given.name}: {track.codec}, {shown}{rate if given.kind is not PlayedKind.TEXT else ''}{sealed}"
 
 
 def _track_json(package: Package, track: PackagedTrack) -> dict[str, Any]:
@@ -118,4 +119,5 @@ def _track_json(package: Package, track: PackagedTrack) -> dict[str, Any]:
         "video_range": track.video_range,
         "channels": track.channels,
         "sample_rate_hz": track.sample_rate_hz,
+        "encryption": None if track.key is None else {"scheme": track.key.scheme.value, "kid": track.key.kid.hex()},
     }

@@ -71,6 +71,12 @@ class _Which(Part):
         Field(gt=0, description="With --follow, the input is finished when it has not grown for this long."),
         Option("--quiet-seconds", PACKAGE, metavar="S"),
     ] = Fraction(30)
+    keys: Annotated[
+        str | None,
+        Field(min_length=1, description="Encrypt pictures and sound with the keys in this file: docs/ladder.md."),
+        Option("--keys", PACKAGE, default="no encryption", metavar="FILE"),
+        PATH,
+    ] = None
     layout: Annotated[
         Layout,
         Field(description="Write one file per track (ranges), or one file per segment (files)."),
@@ -133,4 +139,5 @@ class LadderSpec(
         """Make local paths absolute, because workers may run in another folder; return the new request."""
         places = {"source": absolute(self.source), "output": absolute(self.output)}
         own = {"preset": absolute(self.preset)} if self.preset.endswith(PRESET_SUFFIX) else {}
-        return self.model_copy(update=places | own)
+        keys = {} if self.keys is None else {"keys": absolute(self.keys)}
+        return self.model_copy(update=places | own | keys)

@@ -55,6 +55,11 @@ def only_played(plan: Plan) -> Plan:
     return replace(plan, carry=carry, warnings=(*plan.warnings, *losses))
 
 
+def sound_names(count: int) -> list[str]:
+    """Return the names of this many sound tracks."""
+    return [f"{SIDES[TrackKind.AUDIO][1]}-{number}" for number in range(1, count + 1)]
+
+
 def given_tracks(files: Mapping[str, Path], groups: Sequence[tuple[str, ...]] = ()) -> tuple[GivenTrack, ...]:
     """Return the video track of each rendition, with the rendition's name, and the sound and subtitles of the first.
 

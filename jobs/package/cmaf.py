@@ -4,25 +4,28 @@ Each track is read twice: first the times and sizes of its packets, by which all
 themselves, of which one at a time is in memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Final
 
 from ...errors import ProofFailed
 from ..join.spool import storage_error
 from .boxes.codec_strings import codec_string, supplemental_codec
 from .boxes.dolby import dolby_channels
-from .boxes.fragments import SEGMENT_TYPE, Reference, SampleRun, fragment_head, index_size, segment_index
-from .boxes.header import cmaf_header
+from .boxes.fragments import SEGMENT_TYPE, Reference, SampleCipher, SampleRun, fragment_head, index_size, segment_index
+from .boxes.header import cmaf_header, protected
 from .names import header_file, segment_file, track_file
-from .proven import ProvenTrack, packets_of, read_proven
+from .proven import ProvenTrack, packets_of, read_proven, sealed_in
 from .samples import SampleCut, Samples, cut_at, cut_on_grid, sound_cuts_s
+from .sealing import Sealed, seal
 from .text import MILLISECOND, webvtt_of
-from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind
+from .values import GivenTrack, Layout, Package, PackagedSegment, PackagedTrack, PlayedKind, TrackKey
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -31,8 +34,17 @@ if TYPE_CHECKING:
 _ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
 
 
-def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fraction, layout: Layout) -> Package:
+def write_tracks(
+    given: Sequence[GivenTrack],
+    folder: Path,
+    *,
+    segment_s: Fraction,
+    layout: Layout,
+    keys: Mapping[str, TrackKey] | None = None,
+) -> Package:
     """Write the tracks of proven files into an existing folder, and return the package that they form.
+
+    With ``keys``, by the tracks' names, pictures and sound are encrypted; files are then written beside ``folder`` too.
 
     Raises ProofFailed: a track cannot become a CMAF track, or two video tracks do not have the same segments;
     Unsupported: a codec has no codec string, there are too many segments, or one is too large; StorageFailed.
@@ -44,6 +56,8 @@ def write_tracks(given: Sequence[GivenTrack], folder: Path, *, segment_s: Fracti
         _write_text(each, folder, span_s)
         if each.kind is PlayedKind.TEXT
         else _write_track(proven[each.name], cuts[each.name], folder, layout)
+        if keys is None
+        else _write_sealed(proven[each.name], cuts[each.name], folder, layout, keys[each.name])
         for each in given
     )
     return Package(tracks=tracks, layout=layout, segment_s=segment_s)
@@ -109,17 +123,30 @@ def _write_text(given: GivenTrack, folder: Path, span_s: tuple[Fraction, Fractio
     return PackagedTrack(given=given, codec="", time_base=MILLISECOND, segments=(segment,))
 
 
-def _write_track(proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout) -> PackagedTrack:
-    given, samples = proven.given, proven.samples
+def _write_sealed(
+    proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout, key: TrackKey
+) -> PackagedTrack:
+    with TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as beside:
+        clear = Path(beside) / track_file(_write_track(proven, cuts, Path(beside), Layout.RANGES).given)
+        return _write_track(proven, cuts, folder, layout, seal(clear, key))
+
+
+def _write_track(
+    proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout, sealed: Sealed | None = None
+) -> PackagedTrack:
+    given, samples, ciphers = proven.given, proven.samples, () if sealed is None else sealed.ciphers
     codec_string(proven.header.sample_entry)  # before anything is written
-    header = cmaf_header(proven.header, end=samples.end, edit=samples.hidden + samples.delay)
-    with packets_of(given) as (_, packets):
-        writer = TrackWriter(proven, packets)
+    described = proven.header if sealed is None else protected(proven.header, sealed.information)
+    pssh = () if sealed is None else sealed.pssh
+    header = cmaf_header(described, end=samples.end, edit=samples.hidden + samples.delay, pssh=pssh)
+    with packets_of(given) if sealed is None else sealed_in(str(sealed.path)) as (_, packets):
+        writer = TrackWriter(proven, packets, ciphers)
         if layout is Layout.RANGES:
             index_bytes, segments = _write_ranges(writer, cuts, folder / track_file(given), header)
         else:
             index_bytes, segments = 0, _write_files(writer, cuts, folder, header)
-    return packaged(proven, segments, header_bytes=len(header), index_bytes=index_bytes)
+    made = packaged(proven, segments, header_bytes=len(header), index_bytes=index_bytes)
+    return made if sealed is None else replace(made, key=sealed.key, pssh=pssh)
 
 
 def packaged(
@@ -195,8 +222,11 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 class TrackWriter:
     """Writes the segments of a track in order, with one packet in memory."""
 
-    def __init__(self, proven: ProvenTrack, packets: "Iterator[Packet[Stream]]") -> None:
+    def __init__(
+        self, proven: ProvenTrack, packets: "Iterator[Packet[Stream]]", ciphers: Sequence[SampleCipher] = ()
+    ) -> None:
         self.proven = proven
+        self._ciphers = ciphers
         self._packets = packets
         self._fragments = 0
 
@@ -230,7 +260,8 @@ class TrackWriter:
             offsets=(samples.pts[first:end] - decode + samples.delay).tolist(),
             is_video=given.kind is PlayedKind.VIDEO,
         )
-        return fragment_head(self._fragments, run, rolls=bool(self.proven.header.rolls))
+        rolls, ciphers = bool(self.proven.header.rolls), self._ciphers[first:end]
+        return fragment_head(self._fragments, run, rolls=rolls, ciphers=ciphers)
 
     def _payloads(self, file: IO[bytes], first: int, end: int) -> int:
         """Write the packets of a fragment, and return how many bytes they have."""

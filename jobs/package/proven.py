@@ -1,7 +1,7 @@
 """Reads the tracks of proven mp4 files: their headers and their packets."""
 
 from array import array
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -19,7 +19,7 @@ from ...actors.media.structure import Read, reader_of
 from ...errors import InputError, ProofFailed
 from .boxes.header import ProvenHeader, proven_header
 from .samples import Samples
-from .values import GivenTrack, LaterPart, PlayedKind
+from .values import GivenTrack, LaterPart, PlayedKind, TrackKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _ADVICE: Final = "Please report this error together with the file."
+_READ_BACK: Final = "Nothing was published. Please report this error together with the input and the options."
 _RANGES: Final = {16: "PQ", 18: "HLG"}  # transfer characteristics of H.273 that are HDR
 
 
@@ -71,6 +72,26 @@ def _part(given: GivenTrack, path: Path) -> "Iterator[tuple[Stream, Iterator[Pac
             yield stream, (packet for packet in opened.demux(stream) if packet.size)
     except (InputError, av.error.FFmpegError) as error:
         raise ProofFailed(f"{path} cannot be read back for {given.name}: {error}", _ADVICE) from error
+
+
+@contextmanager
+def packets_in(
+    source: str, key: TrackKey | None = None, *, parsed: bool = True
+) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
+    """Open a written track, and yield its stream and its packets, decrypted with ``key``.
+
+    Unless ``parsed``, packets are as the boxes state them, whatever is in them. Raises ProofFailed: it cannot be read.
+    """
+    try:
+        with open_source(source, limits=NO_LIMITS, key=None if key is None else key.key, parsed=parsed) as opened:
+            yield opened.streams[0], (packet for packet in opened.demux(opened.streams[0]) if packet.size)
+    except (InputError, av.error.FFmpegError) as error:
+        raise ProofFailed(f"the track cannot be read back: {error}", _READ_BACK) from error
+
+
+def sealed_in(source: str) -> "AbstractContextManager[tuple[Stream, Iterator[Packet[Stream]]]]":
+    """Open an encrypted track, and yield its stream and its packets as they are. Raises ProofFailed."""
+    return packets_in(source, parsed=False)
 
 
 def last_part(given: GivenTrack) -> tuple[GivenTrack, int]:

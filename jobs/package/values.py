@@ -1,6 +1,6 @@
 """A package as values: its tracks, their segments, and where the bytes of each are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 MICROSECONDS = 1_000_000  #: In a second
+IDENTITY = "identity"  #: The KEYFORMAT of a key as its 16 bytes
 
 
 class PlayedKind(StrEnum):
@@ -31,6 +32,24 @@ class Layout(StrEnum):
 
     RANGES = "ranges"  #: One file for each track; playlists name byte ranges of it
     FILES = "files"  #: One file for each segment, and one for the header
+
+
+class Scheme(StrEnum):
+    """How samples are encrypted (ISO/IEC 23001-7). Sizes and times stay the same in both schemes."""
+
+    CBCS = "cbcs"  #: AES-CBC of one block in ten of video, and of all of sound: SAMPLE-AES in HLS
+    CENC = "cenc"  #: AES-CTR of all
+
+
+@dataclass(frozen=True, slots=True)
+class TrackKey:
+    """The key of a track. Only ``key`` is secret."""
+
+    scheme: Scheme
+    kid: bytes  #: The key's ID, 16 bytes
+    key: bytes = field(repr=False)  #: 16 bytes
+    uri: str = ""  #: Where HLS players find the key; "" if they know it
+    format: str = IDENTITY  #: What is at ``uri``, as HLS names it: KEYFORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +105,8 @@ class PackagedTrack:
     channels: int = 0
     dolby_channels: str = ""  #: The channel map of AC-3 and E-AC-3, such as ``F801`` for 5.1; "" for other codecs
     sample_rate_hz: int = 0
+    key: TrackKey | None = None  #: None if the track is clear
+    pssh: tuple[bytes, ...] = ()  #: The boxes of its header that tell key systems the key's ID
 
     @property
     def duration_s(self) -> Fraction:

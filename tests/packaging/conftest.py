@@ -11,7 +11,7 @@ import pytest
 # The checkout may also have huge folders (an environment, output), so this lists what is copied.
 SOURCES = (
     *("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "Makefile"),
-    *("requirements.lock", "requirements-nvidia.lock", ".gitignore", ".gitattributes", ".ci"),
+    *("requirements.lock", "requirements-nvidia.lock", "requirements-keys.lock", ".gitignore", ".gitattributes", ".ci"),
     *("actors", "cluster", "jobs", "configs", "codecfleet"),
     *("benchmarks", "deploy", "docs", "examples", "players", "tests"),
 )

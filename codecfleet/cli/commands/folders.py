@@ -50,7 +50,10 @@ def _ladder(
         files=_file_use(
             spec,
             address,
-            reads=files_of(spec.preset, load_config().sent.specs.get(spec.preset)),
+            reads=(
+                *files_of(spec.preset, load_config().sent.specs.get(spec.preset)),
+                *(() if spec.keys is None else (spec.keys,)),
+            ),
             writes=() if spec.keep_evidence is None else (spec.keep_evidence,),
         ),
         display=usual_view,

@@ -59,10 +59,18 @@ def supplemental_codec(sample_entry: bytes) -> str:
 
 def entry_boxes(sample_entry: bytes) -> Mapping[bytes, bytes]:
     """Return the contents of the boxes in a sample entry, by kind."""
-    is_sound = sample_entry[4:8] in _SOUND
-    begin = _HEAD_BYTES + (_AUDIO_FIELDS_BYTES if is_sound else _VIDEO_FIELDS_BYTES)
-    found = boxes(reader_of(io.BytesIO(sample_entry)), begin, len(sample_entry))
-    return {each.kind: sample_entry[each.content : each.end] for each in found}
+    fields_bytes = _AUDIO_FIELDS_BYTES if is_sound(sample_entry) else _VIDEO_FIELDS_BYTES
+    return inner_boxes(sample_entry[_HEAD_BYTES + fields_bytes :])
+
+
+def inner_boxes(data: bytes) -> Mapping[bytes, bytes]:
+    """Return the contents of the boxes in ``data``, by kind."""
+    return {each.kind: data[each.content : each.end] for each in boxes(reader_of(io.BytesIO(data)), 0, len(data))}
+
+
+def is_sound(sample_entry: bytes) -> bool:
+    """Return whether a sample entry describes sound, which may be encrypted."""
+    return sample_entry[4:8] in _SOUND
 
 
 def _avc(found: Mapping[bytes, bytes]) -> str:
@@ -136,7 +144,7 @@ def _no_more(_: Mapping[bytes, bytes]) -> str:
     return ""
 
 
-_SOUND: Final = frozenset({b"mp4a", b"Opus", b"ac-3", b"ec-3", b"fLaC", b"alac", b".mp3"})
+_SOUND: Final = frozenset({b"mp4a", b"Opus", b"ac-3", b"ec-3", b"fLaC", b"alac", b".mp3", b"enca"})
 SOUND_CODECS: Final = frozenset({"aac", "ac3", "alac", "eac3", "flac", "mp3", "opus"})
 """FFmpeg's names of the sound codecs whose sample entries have a codec string."""
 _STRINGS: Final[Mapping[str, Callable[[Mapping[bytes, bytes]], str]]] = {

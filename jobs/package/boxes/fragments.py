@@ -20,6 +20,9 @@ _SYNC: Final = 0x02000000  # depends on no other sample
 _NOT_SYNC: Final = 0x01010000  # depends on others
 _STARTS_WITH_SYNC: Final = 0x90000000  # SAP type 1, at the beginning
 _HEAD_BYTES: Final = 8
+_ONE_OFFSET_BYTES: Final = 20  # the size of a saio with one offset
+_ENTRIES_AT: Final = 16  # where the entries begin in senc
+_HAS_RANGES: Final = 0x02
 _LARGEST_REFERENCE: Final = 0x7FFFFFFF  # the field has 31 bits
 _MOST_REFERENCES: Final = 0xFFFF
 _ROLL: Final = b"roll"
@@ -58,21 +61,32 @@ class SampleRun(NamedTuple):
     is_video: bool
 
 
-def fragment_head(number: int, run: SampleRun, *, rolls: bool = False) -> bytes:
+class SampleCipher(NamedTuple):
+    """How a sample is encrypted, as ``senc`` states it (ISO/IEC 23001-7, 7.2)."""
+
+    iv: bytes  #: b"" if the header states one for all samples
+    ranges: bytes  #: The number of its parts, then the clear and the encrypted bytes of each; b"" if all is encrypted
+
+
+def fragment_head(number: int, run: SampleRun, *, rolls: bool = False, ciphers: Sequence[SampleCipher] = ()) -> bytes:
     """Return a fragment's ``moof``, and the head of its ``mdat``, which the bytes of the samples must follow.
 
     ``number`` counts the track's fragments from 1. ``rolls`` puts all samples into the header's roll group,
-    which states how much earlier a decoder of sound must start. Raises Unsupported: the samples need 4 GiB or more.
+    which states how much earlier a decoder of sound must start. ``ciphers`` has an entry for each encrypted sample.
+    Raises Unsupported: the samples need 4 GiB or more.
     """
     size_bytes = sum(run.sizes_bytes) + _HEAD_BYTES
     if size_bytes > _FIELD_MAX:
         raise Unsupported(f"a fragment of {size_bytes} bytes is too large for mp4", "Use a shorter keyframe interval.")
     # The offset of the samples depends on the size of the box, but that size does not depend on the offset.
-    head = _movie_fragment(number, run, 0, rolls=rolls)
-    return _movie_fragment(number, run, len(head) + _HEAD_BYTES, rolls=rolls) + struct.pack(">I4s", size_bytes, b"mdat")
+    head = _movie_fragment(number, run, 0, rolls=rolls, ciphers=ciphers)
+    head = _movie_fragment(number, run, len(head) + _HEAD_BYTES, rolls=rolls, ciphers=ciphers)
+    return head + struct.pack(">I4s", size_bytes, b"mdat")
 
 
-def _movie_fragment(number: int, run: SampleRun, data_offset: int, *, rolls: bool) -> bytes:
+def _movie_fragment(
+    number: int, run: SampleRun, data_offset: int, *, rolls: bool, ciphers: Sequence[SampleCipher]
+) -> bytes:
     is_even = len(set(run.durations)) == 1
     flags = _NOT_SYNC if run.is_video else _SYNC
     header = full_box(
@@ -86,7 +100,26 @@ def _movie_fragment(number: int, run: SampleRun, data_offset: int, *, rolls: boo
     time = full_box(b"tfdt", 1, 0, struct.pack(">Q", run.decode))
     group = full_box(b"sbgp", 0, 0, _ROLL, struct.pack(">3I", 1, len(run.durations), 1)) if rolls else b""
     samples = _track_run(run, data_offset, states_durations=not is_even)
-    return box(b"moof", full_box(b"mfhd", 0, 0, struct.pack(">I", number)), box(b"traf", header, time, samples, group))
+    count = full_box(b"mfhd", 0, 0, struct.pack(">I", number))
+    parts = (header, time, samples, group)
+    before = 2 * _HEAD_BYTES + len(count) + sum(map(len, parts))
+    return box(b"moof", count, box(b"traf", *parts, _encryption(ciphers, before)))
+
+
+def _encryption(ciphers: Sequence[SampleCipher], before: int) -> bytes:
+    """Return ``saiz``, ``saio`` and ``senc``, which follow ``before`` bytes of the fragment.
+
+    They are empty if the header says all that a player needs.
+    """
+    rows = [each.iv + each.ranges for each in ciphers]
+    if not any(rows):
+        return b""
+    sizes = full_box(b"saiz", 0, 0, struct.pack(">BI", 0, len(rows)), bytes(map(len, rows)))
+    offset = before + len(sizes) + _ONE_OFFSET_BYTES + _ENTRIES_AT
+    place = full_box(b"saio", 0, 0, struct.pack(">II", 1, offset))
+    has_ranges = any(each.ranges for each in ciphers)
+    entries = full_box(b"senc", 0, _HAS_RANGES if has_ranges else 0, struct.pack(">I", len(rows)), *rows)
+    return sizes + place + entries
 
 
 def _track_run(run: SampleRun, data_offset: int, *, states_durations: bool) -> bytes:

@@ -7,7 +7,7 @@ tables of its own.
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from ....actors.media.headers import track_number
 from ....actors.media.structure import Read, Section, boxes, descendant, first, tracks_of_movie
 from ....errors import ProofFailed
 from .fragments import TRACK_ID, box, file_type, full_box
+from .protection import protected_entry
 
 BRANDS: Final = (b"iso6", b"cmfc")
 """``iso6``: fragments state times and relative positions (14496-12, annex E); ``cmfc``: CMAF (23000-19, annex A)."""
@@ -82,17 +83,23 @@ def proven_header(read: Read, track_id: int) -> ProvenHeader:
     )
 
 
+def protected(proven: ProvenHeader, information: bytes) -> ProvenHeader:
+    """Return the header of the track once it is encrypted; ``information`` is the content of ``sinf``."""
+    entries = full_box(b"stsd", 0, 0, struct.pack(">I", 1), protected_entry(proven.sample_entry, information))
+    return replace(proven, descriptions=entries)
+
+
 def without_rates(proven: ProvenHeader) -> ProvenHeader:
     """Return a header whose sample entry states no bitrates: those of a part are not the track's."""
     return replace(proven, descriptions=_RATES.sub(lambda found: bytes(len(found[0])), proven.descriptions))
 
 
-def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int) -> bytes:
+def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int, pssh: Sequence[bytes] = ()) -> bytes:
     """Return ``ftyp`` and ``moov``.
 
     ``end`` is the time at which the track ends, in its ticks; None if that is unknown. Unless ``edit`` is 0, an edit
     list presents tick ``edit`` of the media at time 0. The edit has the duration 0, so it also applies to fragments
-    (14496-12, 8.6.6.1).
+    (14496-12, 8.6.6.1). ``pssh`` are boxes for key systems.
     """
     edits = box(b"edts", full_box(b"elst", 0, 0, struct.pack(">IIiHH", 1, 0, edit, 1, 0))) if edit else b""
     empty = [full_box(kind, 0, 0, bytes(4)) for kind in (b"stts", b"stsc")]
@@ -109,6 +116,7 @@ def cmaf_header(proven: ProvenHeader, *, end: int | None, edit: int) -> bytes:
             *([] if end is None else [full_box(b"mehd", 1, 0, struct.pack(">Q", end))]),
             full_box(b"trex", 0, 0, struct.pack(">5I", TRACK_ID, 1, 0, 0, 0)),
         ),
+        *pssh,
     )
 
 

@@ -159,12 +159,25 @@ def _fragment(read: Read, movie: Section, data: Section) -> StatedFragment:
     stated_bytes = box_length(read(data.begin, LONG_HEAD_BYTES))
     if movie.begin + offset != data.content or not size_bytes + data.content - data.begin == stated_bytes:
         raise ProofFailed(f"the samples of the fragment at byte {movie.begin} do not fill its mdat", _ADVICE)
+    _check_entries(read, movie, track, len(samples))
     return StatedFragment(
         number=int.from_bytes(read(number.content + 4, 4)),
         decode=int.from_bytes(read(time.content + 4, time.end - time.content - 4)),
         samples=samples,
         first_sample_end=data.content + samples[0].size_bytes,
     )
+
+
+def _check_entries(read: Read, movie: Section, track: Section | None, samples: int) -> None:
+    """Check that ``saiz`` and ``saio`` lead to the entries of ``senc``, one for each encrypted sample."""
+    parts = [descendant(read, track, kind) for kind in (b"saiz", b"saio", b"senc")]
+    if parts == [None, None, None]:
+        return
+    sizes, places, entries = (b"" if part is None else read(part.content, part.end - part.content) for part in parts)
+    at = 0 if parts[2] is None else parts[2].content + 8 - movie.begin
+    is_whole = sizes[5:9] == entries[4:8] == samples.to_bytes(4) and len(entries) == 8 + sum(sizes[9:])
+    if not is_whole or places[4:] != struct.pack(">II", 1, at):
+        raise ProofFailed(f"the fragment at byte {movie.begin} misstates how samples are encrypted", _ADVICE)
 
 
 def _defaults(header: bytes) -> StatedSample:

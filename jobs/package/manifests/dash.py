@@ -1,9 +1,11 @@
 """The DASH manifest of a package, after ISO/IEC 23009-1 and the guidelines of DASH-IF."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import groupby
 from math import ceil
+from uuid import UUID
 from xml.etree import ElementTree as ET
 
 from ..names import has_one_file, header_file, one_line, reference, segment_template, track_file
@@ -46,6 +48,8 @@ def manifest(package: Package) -> str:
         },
     )
     period = ET.SubElement(root, "Period", {"id": "0", "start": "PT0S"})
+    if any(track.key for track in package.tracks):
+        root.set("xmlns:cenc", "urn:mpeg:cenc:2013")
     sets = _video_sets(package)
     groups = (*sound_groups(package), *text_groups(package))
     defaults = {each.track.given.name for group in groups for each in group.members if each.is_default}
@@ -56,6 +60,7 @@ def manifest(package: Package) -> str:
         if element.get("contentType") != "text":
             element.attrib |= _ALIGNED[package.layout]
         element.extend(_representation(package, track) for track in tracks)
+        _protect(element, tracks)
         period.append(element)
     ET.indent(root)
     document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -159,6 +164,24 @@ def _representation(package: Package, track: PackagedTrack) -> ET.Element:
     if not is_text:
         element.append(_index(track) if package.layout is Layout.RANGES else _timeline(track))
     return element
+
+
+def _protect(element: ET.Element, tracks: Sequence[PackagedTrack]) -> None:
+    """State the keys of the tracks: in their adaptation set if it has one, else in each representation."""
+    parents = element.findall("Representation")
+    if len({track.key for track in tracks}) == 1:
+        parents, tracks = [element], tracks[:1]
+    for parent, track in zip(parents, tracks, strict=True):
+        if track.key is not None:
+            scheme = {"schemeIdUri": "urn:mpeg:dash:mp4protection:2011", "value": track.key.scheme}
+            described = [ET.Element("ContentProtection", scheme | {"cenc:default_KID": str(UUID(bytes=track.key.kid))})]
+            for each in track.pssh:
+                system = {"schemeIdUri": f"urn:uuid:{UUID(bytes=each[12:28])}"}
+                described.append(ET.Element("ContentProtection", system))
+                ET.SubElement(described[-1], "cenc:pssh").text = b64encode(each).decode()
+            # The schema wants these elements after AudioChannelConfiguration, and before all others.
+            place = sum(each.tag == "AudioChannelConfiguration" for each in parent)
+            parent[place:place] = described
 
 
 def _index(track: PackagedTrack) -> ET.Element:

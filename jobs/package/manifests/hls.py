@@ -1,5 +1,6 @@
 """The HLS playlists of a package, after draft-pantos-hls-rfc8216bis."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from ..names import (
     segment_file,
     track_file,
 )
-from ..values import MICROSECONDS, Layout, Package, PackagedTrack, PackageStage, PlayedKind
+from ..values import IDENTITY, MICROSECONDS, Layout, Package, PackagedTrack, PackageStage, PlayedKind, Scheme, TrackKey
 from .alternatives import Alternative, Alternatives, AlternativeType, sound_groups, text_groups
 
 #: EXT-X-MAP in a playlist of whole segments needs version 6, which players have known since 2013.
@@ -29,6 +30,9 @@ def master_playlist(package: Package) -> str:
     sounds, texts = sound_groups(package), text_groups(package)
     videos = sorted(package.of(PlayedKind.VIDEO), key=package.peak_bps)
     lines = [*_BEGIN, "#EXT-X-INDEPENDENT-SEGMENTS"]
+    # Shaka Player takes an identity key that it meets here for that of an unknown KID, and later stops at a switch.
+    keys = dict.fromkeys(track.key for track in package.tracks if track.key is not None)
+    lines += (_tag("EXT-X-SESSION-KEY", _key(each)) for each in keys if each.format != IDENTITY)
     lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
     for groups in [(sound, *texts) for sound in sounds] or [texts]:
         for video in videos:
@@ -71,11 +75,24 @@ def _segments(layout: Layout, track: PackagedTrack, *, are_parts: bool = False) 
     if not is_text:
         header = {"URI": _quoted(reference(track_file(track.given) if is_one_file else header_file(track.given)))}
         yield _tag("EXT-X-MAP", header | ({"BYTERANGE": _quoted(f"{track.header_bytes}@0")} if is_one_file else {}))
+    if track.key is not None:
+        yield _tag("EXT-X-KEY", _key(track.key))
     for number, (segment, duration_us) in enumerate(zip(track.segments, track.durations_us, strict=True), start=1):
         yield f"#EXTINF:{duration_us // MICROSECONDS}.{duration_us % MICROSECONDS:06d},"
         if are_parts or (is_one_file and not is_text):
             yield f"#EXT-X-BYTERANGE:{segment.size_bytes}@{segment.offset_bytes if is_one_file else 0}"
         yield reference(track_file(track.given) if is_one_file else segment_file(track.given, number))
+
+
+def _key(key: TrackKey) -> dict[str, str]:
+    uri = key.uri or f"data:text/plain;base64,{b64encode(key.kid).decode()}"
+    return {
+        "METHOD": "SAMPLE-AES" if key.scheme is Scheme.CBCS else "SAMPLE-AES-CTR",
+        "URI": _quoted(uri),
+        "KEYID": f"0x{key.kid.hex()}",  # not in the draft; for players that ask for the key before they have the header
+        "KEYFORMAT": _quoted(key.format),
+        "KEYFORMATVERSIONS": _quoted("1"),
+    }
 
 
 def _alternative(group: Alternatives, alternative: Alternative) -> str:

@@ -1,0 +1,86 @@
+"""Reads the file of ``--keys``. No message about it repeats what it holds: a secret may stand in any place of it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from ...cluster.toml_file import read_toml
+from ...errors import UsageError
+from .values import PlayedKind, Scheme, TrackKey
+
+_PAGE: Final = 'docs/ladder.md, "Keys", describes the file.'
+_ENTRY: Final = "key"
+_ALLOWED: Final = frozenset({"kid", "key", "uri", "format", "tracks"})
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{32}")
+_KINDS: Final = (PlayedKind.VIDEO.value, PlayedKind.AUDIO.value)
+_SOUND: Final = re.compile(r"sound-\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of a file: for tracks by name, for a kind of track, and under None for all others."""
+
+    path: str
+    by_name: Mapping[str | None, TrackKey]
+
+    def of(self, pictures: Iterable[str], sounds: Iterable[str]) -> dict[str, TrackKey]:
+        """Return the key of each track of pictures and of sound, by its name. Raises UsageError: one has no key."""
+        kinds = dict.fromkeys(pictures, PlayedKind.VIDEO) | dict.fromkeys(sounds, PlayedKind.AUDIO)
+        found = {name: self._of(name, kind) for name, kind in kinds.items()}
+        if clear := [name for name, key in found.items() if key is None]:
+            raise UsageError(f"{self.path} has no key for {', '.join(clear)}", "Give one key no tracks: it is for all.")
+        return {name: key for name, key in found.items() if key is not None}
+
+    def _of(self, name: str, kind: PlayedKind) -> TrackKey | None:
+        return self.by_name.get(name) or self.by_name.get(kind.value) or self.by_name.get(None)
+
+
+def read_keys(path: str, renditions: Iterable[str]) -> Keys:
+    """Return the keys of a file for a preset with these renditions. Raises UsageError: it is missing or wrong."""
+    file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
+    entries = file.tables.get(_ENTRY)
+    if set(file.tables) - {_ENTRY, "scheme"} or not isinstance(entries, list) or not entries:
+        raise UsageError(f"{path} is not a scheme and at least one [[{_ENTRY}]]", _PAGE)
+    if file.tables.get("scheme", Scheme.CBCS) not in list(Scheme):
+        raise UsageError(f"{path}: the scheme is neither cbcs nor cenc", _PAGE)
+    scheme, known = Scheme(file.tables.get("scheme", Scheme.CBCS)), {*_KINDS, *renditions}
+    by_name: dict[str | None, TrackKey] = {}
+    for number, table in enumerate(entries, 1):
+        place = f"{path}: [[{_ENTRY}]] {number}"
+        key = _key(place, table, scheme)
+        if any(each.kid == key.kid for each in by_name.values()):
+            _refuse(place, "has the kid of an earlier one")
+        for name in _tracks(place, table, known):
+            if name in by_name:
+                _refuse(place, "is for a track that an earlier one is for")
+            by_name[name] = key
+    return Keys(path, by_name)
+
+
+def _refuse(place: str, what: str) -> NoReturn:
+    raise UsageError(f"{place} {what}", _PAGE)
+
+
+def _key(place: str, table: object, scheme: Scheme) -> TrackKey:
+    if not isinstance(table, dict) or set(table) - _ALLOWED:
+        _refuse(place, f"has more than {', '.join(sorted(_ALLOWED))}")
+    for name in ("kid", "key"):
+        if not isinstance(table.get(name), str) or not _HEX.fullmatch(table[name].replace("-", "")):
+            _refuse(place, f"has no {name} of 32 hexadecimal digits")
+    for name in {"uri", "format"} & set(table):
+        if not isinstance(table[name], str) or not table[name].strip() or '"' in table[name]:
+            _refuse(place, f"has a {name} that is not text, or that has quotes")
+    kid, key = (bytes.fromhex(table[name].replace("-", "")) for name in ("kid", "key"))
+    return TrackKey(scheme, kid, key, **{name: table[name].strip() for name in ("uri", "format") if name in table})
+
+
+def _tracks(place: str, table: Mapping[str, Any], known: Iterable[str]) -> list[str | None]:
+    tracks = table.get("tracks")
+    if tracks is None:
+        return [None]
+    if not isinstance(tracks, list) or not tracks or not all(isinstance(each, str) for each in tracks):
+        _refuse(place, "has tracks that are not a list of names")
+    if not all(each in known or _SOUND.fullmatch(each) for each in tracks):
+        _refuse(place, f"is for a track that is none of {', '.join(sorted(known))}, sound-1 ...")
+    return list(dict.fromkeys(tracks))
