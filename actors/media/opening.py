@@ -207,7 +207,7 @@ def _check_content(name: str, file: "_LocalFile | HeldFile") -> None:
 def open_regular(path: Path, end_bytes: int | None = None) -> "_LocalFile":
     """Open a local file, or its first ``end_bytes``, without waiting for a writer.
 
-    ``InputUnreadable`` if it is not a file. Raises ``OSError``.
+    ``InputUnreadable`` if it is a folder, a pipe or a device; ``OSError`` if the system cannot open it.
     """
     _check_kind(path, path.stat().st_mode)
     file = _LocalFile(path, end_bytes)

@@ -94,7 +94,7 @@ class CStdoutTap(StdoutTap):
 
 
 def _flush() -> None:
-    """Flush only C's standard output, because flushing every stream would wait for a thread that reads one."""
+    """Flush only C's standard output: flushing all streams would wait for threads that are reading from a stream."""
     _libc.fflush(_C_STDOUT)
 
 

@@ -19,12 +19,12 @@ from .warm import HOST, warm_or_own
 
 
 def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
-    """Start a host for one fleet, with the arguments of ``connecting_pool``. Raises OSError."""
+    """Start a host for one fleet. The arguments are those of ``connecting_pool``. Raises OSError."""
     return start_program(HOST, address, slots, dlas, astuple(name), None)
 
 
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
-    """Return the pool for a fleet in this process, with the arguments of ``connecting_pool``.
+    """Return the pool for a fleet in this process. The arguments are those of ``connecting_pool``.
 
     A Ray driver, task, actor or job uses its own connection to Ray. Any other process does not load Ray. For work on
     this machine, it uses the user's warm fleet if one runs.

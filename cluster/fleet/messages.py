@@ -1,4 +1,4 @@
-"""The requests of a fleet to its host, and requests to a supervisor."""
+"""What a fleet and its host send each other, and the questions for a supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

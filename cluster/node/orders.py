@@ -54,7 +54,7 @@ class PreparedNode:
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
-    """Probe this machine and return its offer, with the arguments of ``offer_of``."""
+    """Probe this machine and return its offer. The arguments are those of ``offer_of``."""
     report = probe_node(software=False)
     return offer_of(report, cpus=cpus, labels=labels, zone=zone, cuda_visible=os.environ.get(CUDA_VARIABLE))
 

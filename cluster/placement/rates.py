@@ -75,7 +75,7 @@ RateKey = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A worker's measurement on a device: the frames a second of one stage in ``sessions`` sessions, all at work."""
+    """A worker's measurement on a device: the frames a second of one stage, in ``sessions`` busy sessions together."""
 
     device: Device
     stage: Stage

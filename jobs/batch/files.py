@@ -86,7 +86,10 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
 
 
 def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
-    """Return whether an earlier run's result still holds, because the input is unchanged and the output exists."""
+    """Return FOUND_SAME if an earlier run's result still holds, otherwise FOUND_CHANGED.
+
+    A failure holds while the input is unchanged; a success holds only while the output also has its size.
+    """
     try:
         now = look_at(entry.source, hashed=hashed).content
     except CodecfleetError:

@@ -86,7 +86,7 @@ class _OneThread(Pool):
         """Do nothing."""
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Refuse a job with several segments or with large pictures."""
+        """Only check the demand: refuse a job with several segments or with large pictures."""
         if not isinstance(demand, Demand):
             return
         made = [each.width * each.height for each in demand.renditions]

@@ -145,7 +145,7 @@ class GroupReader:
 
 
 class _Attempt:
-    """One attempt at a read, decoded from ``moves`` entry points further back.
+    """One attempt at a read; decoding starts ``moves`` steps before the group's usual entry.
 
     ``done`` receives the numbers of the frames handed over.
     """

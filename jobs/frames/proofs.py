@@ -59,7 +59,7 @@ class EntryProofs:
         return entry is None or self._is_intra or self._source.ranges.index.resets_decoder(entry.packet)
 
     def _seam(self, group: int, moves: int, path: DecodePath[Any], fallback: str) -> tuple[PictureHash, ...]:
-        """Return the hashes of a group's first pictures, decoded from ``moves`` steps back."""
+        """Return the hashes of a group's first pictures, if decoding starts ``moves`` steps before the usual entry."""
         part, ranges = self._source.part, self._source.ranges
         segment = part.groups[group]
         if part.is_counted:

@@ -85,7 +85,8 @@ class TrackRanges:
     ) -> DecodeRange:
         """Return the range to decode for ``segment`` to ``until``, including warm-up and the pictures of the seam.
 
-        Decoding starts ``entry_moves`` entries earlier than usual, and at least ``warm_up_frames`` before the segment.
+        The usual entry is at least ``warm_up_frames`` before the segment. Decoding starts ``entry_moves`` steps before
+        that entry; the first step goes back by one access point, and each further step twice as far.
         """
         entry = self.entry(segment, entry_moves, warm_up_frames)
         last_packet = self._last_packet((until or segment).end_ticks)

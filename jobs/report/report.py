@@ -76,7 +76,7 @@ class TargetReport(QualityReport, frozen=True, extra="forbid"):
 
 
 class RateReport(BaseModel, frozen=True, extra="forbid"):
-    """The average rate of the pictures, which the job has chosen CRFs for."""
+    """The bit rate of all pictures together, and what was asked for. The job chose its segments' CRFs to reach it."""
 
     asked: str  # the option
     wanted_bps: int  # the highest rate of the pictures with which the output is as asked

@@ -28,7 +28,7 @@ class Shot:
 
     segment: PlannedSegment
     moments: tuple[int, ...]  # the range's stills, as ascending ticks
-    entry_moves: int = 0  # how many steps before the range's own access point decoding starts (``TrackRanges.entry``)
+    entry_moves: int = 0  # decoding starts this many steps before the range's usual entry (``TrackRanges.entry``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how many steps before a segment decoding must start to give correct pictures; None if too many."""
+    """Return how many steps earlier decoding must start for a segment's pictures to be correct; None if too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0

@@ -56,7 +56,7 @@ class SciLibrary:
         self.module = 0
 
     def call(self, function: str, *arguments: object) -> None:
-        """Call a function that returns an ``NvSciError``; numbers are passed as addresses."""
+        """Call a function that returns an ``NvSciError``. Whole numbers are passed as wide as a pointer."""
         name = self._prefix + function
         code = int(getattr(self._library, name)(*map(_passed, arguments)))
         if code:

@@ -45,7 +45,7 @@ class EglPlane:
 
 
 Fill = Callable[[Sequence[EglPlane], Stream], None]
-"""Writes a picture into a frame's planes, in a CUDA stream; afterwards the picture's memory may be changed."""
+"""Writes a picture into a frame's planes in a CUDA stream; the picture's memory may change as soon as this returns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -184,7 +184,8 @@ class SequentialDecode:
             # one object.
             packet.opaque = noted = [offset, reader.read(bytes(packet))]
             for frame in self._decoded(packet):
-                # If a VP9 picture is shown again, PyAV names the packet that coded it; VP9 delays no picture.
+                # VP9 delays no picture, so the packet just read is the picture's own. If a picture is shown again, PyAV
+                # would name the earlier packet that coded it.
                 origin = noted if self.stream.codec_context.name == "vp9" else frame.opaque
                 self.pts.append(frame.pts)
                 moved = origin[0] if isinstance(origin, list) else offset
