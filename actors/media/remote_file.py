@@ -194,7 +194,7 @@ class _Ahead:
 
     @property
     def parts(self) -> tuple[_Part, ...]:
-        """The bytes held, the latest read at the end."""
+        """The bytes held, in the order in which they were read."""
         return tuple(self._parts)
 
     def held(self, position: int, size: int) -> bytes:

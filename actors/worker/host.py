@@ -200,7 +200,7 @@ class WorkerHost:
         second = self._second = Helper(spawn, self._facts.slots, lambda why: self._end_with(second, why))
 
     def _end_with(self, second: Helper, why: str) -> None:
-        """End this process if the second process had taken work: the cluster sees one worker, whose work is lost."""
+        """End this process too if the second was ever ready: the cluster sees both as one worker, so both are lost."""
         sys.stderr.write(f"codecfleet: the second process of this GPU's worker: {why}\n")  # Ray keeps workers' output
         sys.stderr.flush()
         if second.has_been_ready:

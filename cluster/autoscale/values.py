@@ -62,7 +62,7 @@ class GroupSize:
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """An order that a node gets no new work, or that it ends, with the reason."""
+    """A node that should get no new work, or should end, and the reason."""
 
     node: NodeId
     reason: str

@@ -127,7 +127,7 @@ def changed_checks(tracks: Sequence[TrackPlan], plan: TrackPlan) -> tuple[str, .
 
 
 def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
-    """Yield the code and message for each loss of speakers that was not requested."""
+    """Yield the code and message of each unrequested change to a kept track's layout."""
     track = plan.track
     if track.audio is None or not plan.kept:
         return

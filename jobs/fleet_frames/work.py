@@ -157,7 +157,7 @@ _Fill = Callable[[Sequence[Frame], NDArray[Any]], None]
 
 @contextmanager
 def _filling(source: FrameSource, format_: TensorFormat) -> Iterator[_Fill]:
-    """Yield a function that writes frames, on the host or a device, into a part of a tensor on the host."""
+    """Yield a function that writes frames from the host or a device into a part of a tensor on the host."""
     device = source.device if source.on_device else None
     with closing(tensor_maker(source)) as maker, ExitStack() as stack:
         mover = None if device is None else stack.enter_context(closing(device.open_mover()))

@@ -116,7 +116,7 @@ class Paths:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # The device's frames of this segment were not handed out before the whole segment was decoded.
+                # Software can start over: where it may follow, a device's frames are held back until all are decoded.
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 with self._lock:

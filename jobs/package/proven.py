@@ -95,7 +95,7 @@ def sealed_in(source: str) -> "AbstractContextManager[tuple[Stream, Iterator[Pac
 
 
 def last_part(given: GivenTrack) -> tuple[GivenTrack, int]:
-    """Return the track as only its last file has it, and the time at which that file begins, in ticks."""
+    """Return the track with only its last file, and the time at which that file begins, in ticks."""
     if not given.later:
         return given, 0
     return replace(given, path=given.later[-1].path, later=()), given.later[-1].offset_ticks

@@ -97,7 +97,7 @@ class SizeBudget:
 
 
 def first_crf(bits_per_sample: Fraction, scale: RateScale) -> Fraction:
-    """Return the CRF with which to sample a film of which nothing is known but its rate."""
+    """Return the CRF with which to sample a film of which only the rate is known."""
     bits = max(bits_per_sample, Fraction(1, 1 << 20))
     return scale.on_grid(scale.usual + scale.halving_crfs * _log2(USUAL_BITS / bits))
 
@@ -142,7 +142,7 @@ def moves(film: Sequence[TriedSegment], budget: SizeBudget, scale: RateScale) ->
 
 
 class _Choice:
-    """CRFs while they are chosen, with the sizes that they predict."""
+    """The CRFs chosen so far, and the sizes predicted for them."""
 
     def __init__(self, film: Sequence[TriedSegment], slopes: Mapping[int, RateScale], scale: RateScale) -> None:
         self._film = {each.segment: each.last for each in film}
@@ -157,7 +157,7 @@ class _Choice:
         return {n: crf for n, crf in sorted(self._crfs.items()) if crf != self._film[n].crf}
 
     def move_all(self, shift: Fraction) -> None:
-        """Move all segments by as many CRFs."""
+        """Add ``shift`` to all CRFs, within the encoder's limits."""
         for number, crf in list(self._crfs.items()):
             self._put(number, self._scale.on_grid(crf + shift))
 
@@ -171,7 +171,10 @@ class _Choice:
             self._put(last, self._crfs[last] + self._scale.step)
 
     def _order(self, *, is_over: bool) -> Sequence[int]:
-        """Return the segments in the order in which they move: back to the others' CRF first, then the largest."""
+        """Return the segments in the order in which they move, by CRF; with equal CRFs, the largest is first.
+
+        If the film is too large, the lowest CRF is first, otherwise the highest.
+        """
         sign = 1 if is_over else -1
         return sorted(self._crfs, key=lambda n: (sign * self._crfs[n], -self._sizes[n], n))
 
@@ -188,7 +191,7 @@ class _Choice:
                 return
 
     def _last_step(self, excess_bytes: int) -> int | None:
-        """Return the segment whose next step loses the fewest bytes that are enough, or else the most."""
+        """Return the segment whose next step saves just enough bytes, or, if none saves enough, the most bytes."""
         step, worst = self._scale.step, self._scale.worst
         losses = {n: self._sizes[n] - self._size(n, crf + step) for n, crf in self._crfs.items() if crf + step <= worst}
         enough = [n for n, loss in losses.items() if loss >= excess_bytes]

@@ -40,7 +40,7 @@ class RateGoal:
         return SizeBudget(max(0, size - size // _SPARED_PART - other_bytes))
 
     def part(self, segments: Mapping[int, int]) -> Fraction:
-        """Return the part of the film that some runs of segments are, each from its key to its value."""
+        """Return which part of the film some runs of segments make up, each given as {first segment: last segment}."""
         taken = sum(sum(self.weights[first : last + 1]) for first, last in segments.items())
         return Fraction(taken, sum(self.weights))
 
@@ -75,7 +75,7 @@ def rate_goal(
     duration_s: Fraction,
     samples: int,
 ) -> RateGoal:
-    """Return the goal of a film of so many picture ``samples``; ``segments`` are their times [start, end), in ticks."""
+    """Return the goal of a film with ``samples`` luma samples; ``segments`` are the times [start, end) in ticks."""
     scale = RateScale.of(profile)
     bits = bitrate_bps * duration_s if bitrate_bps is not None else Fraction((size_bytes or 0) * _BITS)
     return RateGoal(
@@ -90,7 +90,7 @@ def rate_goal(
 
 
 def sampled(segments: int, least: int = _LEAST_SAMPLED) -> tuple[int, ...]:
-    """Return the segments to sample of so many, spread evenly: an eighth, but at least ``least``."""
+    """Return which of ``segments`` segments to sample, spread evenly: an eighth of them, but at least ``least``."""
     count = min(segments, max(least, ceil(segments / _SAMPLED_PART)))
     return tuple((2 * number + 1) * segments // (2 * count) for number in range(count))
 

@@ -48,7 +48,7 @@ class DeliveredSegments:
         return frozenset(segments) - self._put_here
 
     def has_ends_of(self, result: EncodedSegment) -> bool:
-        """Return whether ``result`` begins and ends with the pictures of the segment, with which its seams agree."""
+        """Return whether ``result`` has the seams of the segment on disk, so that it still fits its neighbours."""
         before, now = self._spooled[result.segment].facts.tally, result.tally
         return (before.seam_before, before.seam_after) == (now.seam_before, now.seam_after)
 

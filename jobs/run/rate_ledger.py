@@ -37,11 +37,11 @@ class RateLedger:
         self.now = RatePass(BUCKET, {n: made[-1].tried.crf for n, made in self.tries.items()})
 
     def with_crf(self, work: EncodeSegment) -> EncodeSegment:
-        """Return the work with the CRF that the pass has for its segment."""
+        """Return the work with the current pass's CRF for the segment."""
         return work if self.now is None else replace(work, encoder=with_crf(work.encoder, self._crf(work.segment)))
 
     def note(self, segment: int, until: int, size_bytes: int) -> tuple[tuple[int, str, int], ...]:
-        """Add an encoding; return all of its segment as a record has them."""
+        """Add an encoding; return all encodings of its segment, in the form of a journal record."""
         if self.now is None:
             return ()
         made = PassTry(self.now.number, until, SizeTry(self._crf(segment), size_bytes))
@@ -65,9 +65,9 @@ class RateLedger:
         return [n for n in self.now.crfs if all(each.number != number for each in self.tries.get(n, ()))]
 
     def frames_done(self, frames: list[int], left_frames: int) -> int:
-        """Return how many frames of the film are as much of it as the passes have done of all their work.
+        """Return the progress of the passes, as a number of the film's frames.
 
-        ``frames`` has those of each segment, and ``left_frames`` are left in this pass.
+        ``frames`` has the number of frames in each segment; ``left_frames`` are left in this pass.
         """
         if self.goal is None or self.now is None:
             return 0

@@ -193,7 +193,10 @@ def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fract
 
 
 def _written(count: int, base: int, dropped: int, mark: str) -> str:
-    """Return the timecode of the picture with this number, counted since midnight."""
+    """Return the timecode of the picture ``count`` pictures after midnight, at ``base`` pictures per second.
+
+    ``dropped`` numbers are skipped in each minute that is not divisible by 10; ``mark`` stands before the frames.
+    """
     ten_minutes = 600 * base - 9 * dropped
     tens, rest = divmod(count % (144 * ten_minutes), ten_minutes)
     if rest >= 60 * base:

@@ -55,7 +55,7 @@ class MigProfileFacts(_Frozen):
 
 
 class Architecture(_Frozen):
-    """The generations of an architecture's engines."""
+    """A GPU architecture: the generations of its engines, its name in NVML and its compute capability."""
 
     nvdec: str  # the generation of NVDEC; "" if there is no NVDEC
     nvenc: str  # the generation of NVENC; "" if there is no NVENC
