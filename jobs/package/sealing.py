@@ -87,7 +87,7 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
         raise WorkError(f"Shaka Packager does not start: {error.strerror}", "Install codecfleet[keys] again.") from None
     finally:
         os.close(options)
-    if running.returncode:
+    if running.returncode != 0:  # None: it cannot be killed
         raise WorkError(f"Shaka Packager cannot encrypt {clear.stem}: {_without(key, said)}", "See docs/ladder.md.")
 
 

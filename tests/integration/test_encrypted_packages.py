@@ -25,13 +25,14 @@ from .test_ladder import ladder, ladder_spec
 
 KIDS = {"video": bytes(range(16)), "small-video": bytes(range(1, 17)), "audio": bytes(range(2, 18))}
 CUES = [Cue(Fraction(1), b"one", Fraction(1))]
+URI = "https://keys.example/one?token=1"
 SECRET = bytes.fromhex("0123456789abcdef0123456789abcdef")
 LARGE = Clip(times=constant_times(50, 1), time_base=Fraction(1, 25), width=256, height=144)
 
 
 def keys(scheme: Scheme, given: list[GivenTrack]) -> dict[str, TrackKey]:
     """Return a key for each track."""
-    return {each.name: TrackKey(scheme, KIDS.get(each.name, KIDS["video"]), SECRET) for each in given}
+    return {each.name: TrackKey(scheme, KIDS.get(each.name, KIDS["video"]), SECRET, URI) for each in given}
 
 
 def encrypted(folder: Path, given: list[GivenTrack], scheme: Scheme, layout: Layout) -> Package:
@@ -88,7 +89,7 @@ def test_an_encrypted_package_has_the_times_of_a_clear_one(
     method = "SAMPLE-AES" if scheme is Scheme.CBCS else "SAMPLE-AES-CTR"
     for name in ("video", "video-keyframes", "small-video", "audio"):
         kid = KIDS[name.removesuffix("-keyframes")].hex()
-        assert f"#EXT-X-KEY:METHOD={method},URI=" in texts[f"{name}.m3u8"]
+        assert f'#EXT-X-KEY:METHOD={method},URI="{URI}"' in texts[f"{name}.m3u8"]
         assert f"KEYID=0x{kid}" in texts[f"{name}.m3u8"]
     assert "EXT-X-KEY" not in texts["text.m3u8"]
 
