@@ -26,7 +26,11 @@ def keys(folder: Path, text: str) -> Keys:
 
 def test_a_track_gets_the_key_of_its_name_then_of_its_kind_then_of_all(tmp_path: Path) -> None:
     """The most exact entry counts; a rendition that is left out needs no track, and --per-title may add 720p-2."""
-    text = entry(0, 'tracks = ["720p", "720p-2", "sound-2"]') + entry(1, 'tracks = ["video"]') + entry(2, 'uri = "skd://one"')
+    text = (
+        entry(0, 'tracks = ["720p", "720p-2", "sound-2"]')
+        + entry(1, 'tracks = ["video"]')
+        + entry(2, 'uri = "skd://one"')
+    )
     found = keys(tmp_path, text).of(["720p", "360p"], ["sound-1", "sound-2"])
     assert {
         name: SECRETS.index(next(s for s in SECRETS if bytes.fromhex(s) == key.key)) for name, key in found.items()
