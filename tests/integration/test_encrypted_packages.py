@@ -156,10 +156,15 @@ def test_another_key_is_refused(given: list[GivenTrack], tmp_path: Path) -> None
         check_package(tmp_path / "out", replace(package, tracks=(other,)))
 
 
-def test_packets_that_are_still_clear_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [PlayedKind.VIDEO, PlayedKind.AUDIO])
+def test_packets_that_are_still_clear_are_refused(
+    kind: PlayedKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A track whose parts are all stated as clear plays, but is not encrypted."""
     _needs_packager()
-    tracks = tracks_of(proven(make_clip(tmp_path / "film.mkv", LARGE), tmp_path / "proven.mp4", quality=1))
+    is_video = kind is PlayedKind.VIDEO
+    source = make_clip(tmp_path / "film.mkv", LARGE) if is_video else film(tmp_path / "film.mkv", 3)
+    tracks = [each for each in tracks_of(proven(source, tmp_path / "proven.mp4", quality=1)) if each.kind is kind]
     seal = sealing.seal
 
     def open_seal(clear: Path, key: TrackKey) -> sealing.Sealed:
@@ -171,7 +176,7 @@ def test_packets_that_are_still_clear_are_refused(tmp_path: Path, monkeypatch: p
         return replace(found, path=clear, ciphers=ciphers)
 
     monkeypatch.setattr("codecfleet.jobs.package.cmaf.seal", open_seal)
-    package = encrypted(tmp_path / "out", tracks, Scheme.CBCS, Layout.RANGES)
+    package = encrypted(tmp_path / "out", tracks, Scheme.CBCS if is_video else Scheme.CENC, Layout.RANGES)
     with pytest.raises(ProofFailed, match="is not encrypted"):
         check_package(tmp_path / "out", package)
 
