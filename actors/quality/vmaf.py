@@ -94,7 +94,7 @@ class VmafMeter(Closing):
             try:
                 self._running = start_command(command, prints=Prints.KEPT, inherited=[self._log])
             except OSError as error:
-                raise EngineUnfit(f"the FFmpeg that measures VMAF does not start: {error}") from error
+                raise EngineUnfit(f"the FFmpeg that measures VMAF does not start: {error}", _ADVICE) from error
             self._running.end.settimeout(_STALL_S)
 
     @property

@@ -219,7 +219,7 @@ def run_here(work: Coroutine[Any, Any, ResultT]) -> ResultT:
         except KeyboardInterrupt:
             task.cancel()
             with contextlib.suppress(CancelledError):
-                loop.run_until_complete(task)
+                return loop.run_until_complete(task)  # its output was already being published
             raise
 
 

@@ -35,6 +35,7 @@ from .events import LadderEvents
 from .plan import PROBES, Ladder, LadderRead, for_film, naming, plan_read, probing_for, read_ladder, thumbnails_spec
 from .publish import LadderFolder, recorded_files
 from .report import INDEX, LadderReport
+from .rungs import MOST_RUNGS
 from .spec import LadderSpec
 from .together import DecodeOnce
 from .tracks import given_tracks
@@ -96,9 +97,20 @@ async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -
     async with TaskOwner() as owner:
         once = DecodeOnce(pool, ladder, [each.job for each in rounds], owner)
         reach = SourceReach(pool if place.apart else once, read.stamp, read.spec.ship)
-        for task in [owner.start(each.run(reach), f"probes {each.job}") for each in rounds]:
+        turn = _turn(place, read.spec)
+
+        async def run(each: ProbeRound) -> None:
+            async with turn:
+                await each.run(reach)
+
+        for task in [owner.start(run(each), f"probes {each.job}") for each in rounds]:
             await task
     return for_film(read, probing, record.found)
+
+
+def _turn(place: LadderPlace, spec: LadderSpec) -> asyncio.Semaphore:
+    """Return what limits how many renditions run at once: each that runs apart takes up to ``workers`` workers."""
+    return asyncio.Semaphore(1 if place.apart and spec.workers else MOST_RUNGS)
 
 
 def _keep(spool: Spool) -> None:
@@ -132,8 +144,7 @@ class LadderRun:
         await self.start.wait()
         demands = [demand_of(plan, ids[name]) for name, plan in plans.items()]
         self.place = await place_ladder(self.pool.preview, ladder, demands)
-        # Each rendition that runs apart takes up to ``workers`` workers, so then one runs after the other.
-        turn = asyncio.Semaphore(1 if self.place.apart and self.ladder.spec.workers else len(plans))
+        turn = _turn(self.place, self.ladder.spec)
         events = LadderEvents(ladder, {name: plan.frames for name, plan in plans.items()}, self.tell)
         async with TaskOwner() as owner:
             once = DecodeOnce(self.pool, ladder, list(ids.values()), owner, kind=self.place.kind)

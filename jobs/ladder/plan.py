@@ -200,8 +200,8 @@ def _rungs(read: LadderRead, probing: Probing, title: CodecTitle) -> Iterator[Ma
     slots = {each.slot.name: each.slot for each in probing.slots}
     scales = {each.slot.size: by_name[each.slot.name].scale for each in probing.sizes if each.codec is title.codec}
     for slot, point in () if title.found is None else title.found.chosen.items():
-        is_rated = slots[slot].crf is None
-        rate = {"bitrate_bps": point.bps} if is_rated else {"quality": point.crf}
+        most_bps = slots[slot].stated_bps or point.bps  # the first rendition's point may have more
+        rate = {"bitrate_bps": min(point.bps, most_bps)} if slots[slot].crf is None else {"quality": point.crf}
         rung = Rung(title.names[slot], by_name[slot].rung.layers)
         yield MadeRung(rung, scales[point.size], {"encoder": "software", **rate})
 

@@ -21,7 +21,7 @@ from .boxes.dolby import dolby_channels
 from .boxes.fragments import SEGMENT_TYPE, Reference, SampleCipher, SampleRun, fragment_head, index_size, segment_index
 from .boxes.header import cmaf_header, protected
 from .names import header_file, segment_file, track_file
-from .proven import ProvenTrack, packets_of, read_proven, sealed_in
+from .proven import ProvenTrack, packets_in, packets_of, read_proven
 from .samples import SampleCut, Samples, cut_at, cut_on_grid, sound_cuts_s
 from .sealing import Sealed, seal
 from .text import MILLISECOND, webvtt_of
@@ -139,7 +139,7 @@ def _write_track(
     described = proven.header if sealed is None else protected(proven.header, sealed.information)
     pssh = () if sealed is None else sealed.pssh
     header = cmaf_header(described, end=samples.end, edit=samples.hidden + samples.delay, pssh=pssh)
-    with packets_of(given) if sealed is None else sealed_in(str(sealed.path)) as (_, packets):
+    with packets_of(given) if sealed is None else packets_in(str(sealed.path), parsed=False) as (_, packets):
         writer = TrackWriter(proven, packets, ciphers)
         if layout is Layout.RANGES:
             index_bytes, segments = _write_ranges(writer, cuts, folder / track_file(given), header)

@@ -1,7 +1,7 @@
 """Reads the file of ``--keys``. No message about it repeats what it holds: a secret may stand in any place of it."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -14,7 +14,7 @@ _ENTRY: Final = "key"
 _ALLOWED: Final = frozenset({"kid", "key", "uri", "format", "tracks"})
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{32}")
 _KINDS: Final = (PlayedKind.VIDEO.value, PlayedKind.AUDIO.value)
-_SOUND: Final = re.compile(r"sound-\d+")
+_VALUE: Final = re.compile(r"[!#-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Keys:
         return self.by_name.get(name) or self.by_name.get(kind.value) or self.by_name.get(None)
 
 
-def read_keys(path: str, renditions: Iterable[str]) -> Keys:
+def read_keys(path: str, renditions: Collection[str]) -> Keys:
     """Return the keys of a file for a preset with these renditions. Raises UsageError: it is missing or wrong."""
     file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
     entries = file.tables.get(_ENTRY)
@@ -44,14 +44,14 @@ def read_keys(path: str, renditions: Iterable[str]) -> Keys:
         raise UsageError(f"{path} is not a scheme and at least one [[{_ENTRY}]]", _PAGE)
     if file.tables.get("scheme", Scheme.CBCS) not in list(Scheme):
         raise UsageError(f"{path}: the scheme is neither cbcs nor cenc", _PAGE)
-    scheme, known = Scheme(file.tables.get("scheme", Scheme.CBCS)), {*_KINDS, *renditions}
+    scheme = Scheme(file.tables.get("scheme", Scheme.CBCS))
     by_name: dict[str | None, TrackKey] = {}
     for number, table in enumerate(entries, 1):
         place = f"{path}: [[{_ENTRY}]] {number}"
         key = _key(place, table, scheme)
         if any(each.kid == key.kid for each in by_name.values()):
             _refuse(place, "has the kid of an earlier one")
-        for name in _tracks(place, table, known):
+        for name in _tracks(place, table, renditions):
             if name in by_name:
                 _refuse(place, "is for a track that an earlier one is for")
             by_name[name] = key
@@ -68,19 +68,21 @@ def _key(place: str, table: object, scheme: Scheme) -> TrackKey:
     for name in ("kid", "key"):
         if not isinstance(table.get(name), str) or not _HEX.fullmatch(table[name].replace("-", "")):
             _refuse(place, f"has no {name} of 32 hexadecimal digits")
-    for name in {"uri", "format"} & set(table):
-        if not isinstance(table[name], str) or not table[name].strip() or '"' in table[name]:
-            _refuse(place, f"has a {name} that is not text, or that has quotes")
+    for name in [each for each in ("uri", "format") if each in table]:
+        if not isinstance(table[name], str) or not _VALUE.fullmatch(table[name]):
+            _refuse(place, f"has a {name} that is not text, or that has quotes or spaces")
     kid, key = (bytes.fromhex(table[name].replace("-", "")) for name in ("kid", "key"))
-    return TrackKey(scheme, kid, key, **{name: table[name].strip() for name in ("uri", "format") if name in table})
+    return TrackKey(scheme, kid, key, **{name: table[name] for name in ("uri", "format") if name in table})
 
 
-def _tracks(place: str, table: Mapping[str, Any], known: Iterable[str]) -> list[str | None]:
+def _tracks(place: str, table: Mapping[str, Any], renditions: Collection[str]) -> list[str | None]:
     tracks = table.get("tracks")
     if tracks is None:
         return [None]
     if not isinstance(tracks, list) or not tracks or not all(isinstance(each, str) for each in tracks):
         _refuse(place, "has tracks that are not a list of names")
-    if not all(each in known or _SOUND.fullmatch(each) for each in tracks):
-        _refuse(place, f"is for a track that is none of {', '.join(sorted(known))}, sound-1 ...")
+    # --per-title numbers the renditions of one size: 720p, 720p-2.
+    allowed = re.compile("|".join([*_KINDS, r"sound-\d+", *(rf"{re.escape(each)}(-\d+)?" for each in renditions)]))
+    if not all(allowed.fullmatch(each) for each in tracks):
+        _refuse(place, f"is for a track that is none of {', '.join(sorted({*_KINDS, *renditions}))}, sound-1 ...")
     return list(dict.fromkeys(tracks))

@@ -1,7 +1,7 @@
 """Reads the tracks of proven mp4 files: their headers and their packets."""
 
 from array import array
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -87,11 +87,6 @@ def packets_in(
             yield opened.streams[0], (packet for packet in opened.demux(opened.streams[0]) if packet.size)
     except (InputError, av.error.FFmpegError) as error:
         raise ProofFailed(f"the track cannot be read back: {error}", _READ_BACK) from error
-
-
-def sealed_in(source: str) -> "AbstractContextManager[tuple[Stream, Iterator[Packet[Stream]]]]":
-    """Open an encrypted track, and yield its stream and its packets as they are. Raises ProofFailed."""
-    return packets_in(source, parsed=False)
 
 
 def last_part(given: GivenTrack) -> tuple[GivenTrack, int]:

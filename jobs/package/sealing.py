@@ -21,7 +21,7 @@ from ...errors import ProofFailed, Unsupported, WorkError
 from .boxes.codec_strings import entry_boxes
 from .boxes.fragments import SampleCipher
 from .boxes.header import proven_header
-from .proven import sealed_in
+from .proven import packets_in
 from .values import Scheme, TrackKey
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def seal(clear: Path, key: TrackKey) -> Sealed:
     """Encrypt a CMAF track that is one file, into a file beside it. Raises WorkError: Packager failed; ProofFailed."""
     path = clear.with_name("sealed.mp4")
     _run(clear, path, key)
-    with sealed_in(str(path)) as (stream, packets):
+    with packets_in(str(path), parsed=False) as (stream, packets):
         number, ciphers = stream.id, [_cipher(each, key) for each in packets]
     with open_bytes(str(path)) as file:
         read = reader_of(file)
@@ -87,8 +87,9 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
         raise WorkError(f"Shaka Packager does not start: {error.strerror}", "Install codecfleet[keys] again.") from None
     finally:
         os.close(options)
-    if running.returncode:
-        raise WorkError(f"Shaka Packager cannot encrypt {clear.stem}: {_without(key, said)}", "See docs/ladder.md.")
+    if running.returncode != 0:  # None: it cannot be killed
+        message = f"Shaka Packager cannot encrypt {clear.stem}: {_without(key, said)}"
+        raise WorkError(message, "Renditions are kept: check the free space, and run the same command again.")
 
 
 def _options(clear: Path, key: TrackKey) -> str:

@@ -51,7 +51,8 @@ def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | 
     """Return the renditions for a film whose sizes were probed.
 
     ``goal`` is the quality of the first rendition; None means that of the largest slot, with no more bits than that
-    takes. No rendition gets more bits than its slot states or, without a bitrate, than its CRF takes.
+    takes. No rendition has more bits than its slot states or, without a bitrate, than its CRF takes; if every point has
+    more than the largest slot may have, the first rendition is the cheapest point.
     """
     points = sorted(set(filled(probes)))
     order = sorted(slots, key=lambda slot: (-slot.size[0] * slot.size[1], -(slot.stated_bps or 0), slot.name))

@@ -19,9 +19,8 @@ class CodecTitle:
     codec: Codec
     crfs: Mapping[tuple[int, int], tuple[int, ...]]  # by width and height
     found: Titled | None = None  # None before the probes
-    names: Mapping[str, str] = field(
-        default_factory=dict
-    )  # the name of each slot's rendition, whose size may be another than the slot's
+    # the name of each slot's rendition, whose size may be another than the slot's
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +76,8 @@ def _title(probing: Probing, codec: Codec, found: Mapping[str, Measured] | None)
     for slot, point in made.chosen.items():
         own = of_size[point.size]
         possible = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
-        taken = {*names.values(), *(preset - {own})}
-        names[slot] = next(each for each in possible if each not in taken)
+        taken = {each.lower() for each in (*names.values(), *(preset - {own}))}  # some file systems ignore case
+        names[slot] = next(each for each in possible if each.lower() not in taken)
     return CodecTitle(codec=codec, crfs=crfs, found=made, names=names)
 
 

@@ -33,7 +33,7 @@ class ProbeRecord:
     @classmethod
     def read(cls, path: Path, key: str) -> "ProbeRecord":
         """Return the record of these probes; an empty one if the file is missing, damaged or of other probes."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             stored = json.loads(path.read_bytes())
             if stored["key"] == key:
                 return cls(path, key, {name: (int(a), int(b), int(c)) for name, (a, b, c) in stored["found"].items()})

@@ -25,13 +25,14 @@ from .test_ladder import ladder, ladder_spec
 
 KIDS = {"video": bytes(range(16)), "small-video": bytes(range(1, 17)), "audio": bytes(range(2, 18))}
 CUES = [Cue(Fraction(1), b"one", Fraction(1))]
+URI = "https://keys.example/one?token=1"
 SECRET = bytes.fromhex("0123456789abcdef0123456789abcdef")
 LARGE = Clip(times=constant_times(50, 1), time_base=Fraction(1, 25), width=256, height=144)
 
 
 def keys(scheme: Scheme, given: list[GivenTrack]) -> dict[str, TrackKey]:
     """Return a key for each track."""
-    return {each.name: TrackKey(scheme, KIDS.get(each.name, KIDS["video"]), SECRET) for each in given}
+    return {each.name: TrackKey(scheme, KIDS.get(each.name, KIDS["video"]), SECRET, URI) for each in given}
 
 
 def encrypted(folder: Path, given: list[GivenTrack], scheme: Scheme, layout: Layout) -> Package:
@@ -88,7 +89,7 @@ def test_an_encrypted_package_has_the_times_of_a_clear_one(
     method = "SAMPLE-AES" if scheme is Scheme.CBCS else "SAMPLE-AES-CTR"
     for name in ("video", "video-keyframes", "small-video", "audio"):
         kid = KIDS[name.removesuffix("-keyframes")].hex()
-        assert f"#EXT-X-KEY:METHOD={method},URI=" in texts[f"{name}.m3u8"]
+        assert f'#EXT-X-KEY:METHOD={method},URI="{URI}"' in texts[f"{name}.m3u8"]
         assert f"KEYID=0x{kid}" in texts[f"{name}.m3u8"]
     assert "EXT-X-KEY" not in texts["text.m3u8"]
 
@@ -155,10 +156,15 @@ def test_another_key_is_refused(given: list[GivenTrack], tmp_path: Path) -> None
         check_package(tmp_path / "out", replace(package, tracks=(other,)))
 
 
-def test_packets_that_are_still_clear_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [PlayedKind.VIDEO, PlayedKind.AUDIO])
+def test_packets_that_are_still_clear_are_refused(
+    kind: PlayedKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A track whose parts are all stated as clear plays, but is not encrypted."""
     _needs_packager()
-    tracks = tracks_of(proven(make_clip(tmp_path / "film.mkv", LARGE), tmp_path / "proven.mp4", quality=1))
+    is_video = kind is PlayedKind.VIDEO
+    source = make_clip(tmp_path / "film.mkv", LARGE) if is_video else film(tmp_path / "film.mkv", 3)
+    tracks = [each for each in tracks_of(proven(source, tmp_path / "proven.mp4", quality=1)) if each.kind is kind]
     seal = sealing.seal
 
     def open_seal(clear: Path, key: TrackKey) -> sealing.Sealed:
@@ -170,7 +176,7 @@ def test_packets_that_are_still_clear_are_refused(tmp_path: Path, monkeypatch: p
         return replace(found, path=clear, ciphers=ciphers)
 
     monkeypatch.setattr("codecfleet.jobs.package.cmaf.seal", open_seal)
-    package = encrypted(tmp_path / "out", tracks, Scheme.CBCS, Layout.RANGES)
+    package = encrypted(tmp_path / "out", tracks, Scheme.CBCS if is_video else Scheme.CENC, Layout.RANGES)
     with pytest.raises(ProofFailed, match="is not encrypted"):
         check_package(tmp_path / "out", package)
 

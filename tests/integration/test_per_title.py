@@ -184,6 +184,20 @@ def test_renditions_of_one_size_have_names_of_their_own(film: Path, tmp_path: Pa
     assert [each.name for each in after.left_out] == ["middle", "low"]
 
 
+def test_a_bitrate_below_all_probes_stays(film: Path, tmp_path: Path) -> None:
+    """The cheapest point tells the size, but the rendition gets no more than the preset states."""
+    rate = 'bitrate = "60k"\nmaxrate = "70k"\nbufsize = "140k"'
+    preset = PRESET.replace('quality = 26\nmaxrate = "120k"\nbufsize = "240k"', rate)
+    read = read_ladder(wanted(film, tmp_path, preset).resolved(), tmp_path / "work")
+    probing = probing_for(read)
+    record = ProbeRecord.read(read.folder / PROBES, probing.key)
+    for size in probing.sizes:
+        for crf, segment in probing.left(size, {}):
+            record.add(size.name(crf, segment), (1_000_000 // crf, 25, (60 - crf) * UNITS))
+    plans = plan_read(read_before(read)).plans
+    assert [plan.spec.bitrate_bps for plan in plans.values()] == [60_000]
+
+
 def test_what_cannot_be_chosen_is_refused(film: Path, tmp_path: Path) -> None:
     """NVENC and a target quality leave no CRF to choose, and a film that grows has no sample."""
     targeted = PRESET.replace('bitrate = "40k"', 'target_quality = "psnr:40"')

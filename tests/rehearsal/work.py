@@ -105,7 +105,7 @@ def transcodes(
     """
     refused = [film for film in films if not ended[film, 0].sha256]
     good = _spread([film for film in films if film not in refused], ended)
-    every = min(_REFUSED_EVERY, jobs // max(1, len(refused)))
+    every = max(1, min(_REFUSED_EVERY, jobs // max(1, len(refused))))
     taken = {tenant: count() for tenant in (*SHARES, "refused")}
     for number in range(jobs):
         tenant = "news" if number % 3 == 2 else "films"

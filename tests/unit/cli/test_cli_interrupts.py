@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -71,6 +72,21 @@ def test_an_interrupt_cancels_only_the_outer_task() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_here(work())
     assert seen == [0, "complete"]
+
+
+def test_a_result_is_returned_although_an_interrupt_came_while_it_was_published() -> None:
+    """What cannot be cancelled any more has succeeded."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def work() -> str:
+        asyncio.get_running_loop().call_soon(interrupt)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "published"
+
+    assert run_here(work()) == "published"
 
 
 def test_an_interrupted_command_says_what_to_do() -> None:

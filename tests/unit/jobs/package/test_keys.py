@@ -25,8 +25,12 @@ def keys(folder: Path, text: str) -> Keys:
 
 
 def test_a_track_gets_the_key_of_its_name_then_of_its_kind_then_of_all(tmp_path: Path) -> None:
-    """The most exact entry counts; a rendition that is left out needs no track."""
-    text = entry(0, 'tracks = ["720p", "sound-2"]') + entry(1, 'tracks = ["video"]') + entry(2, 'uri = "skd://one"')
+    """The most exact entry counts; a rendition that is left out needs no track, and --per-title may add 720p-2."""
+    text = (
+        entry(0, 'tracks = ["720p", "720p-2", "sound-2"]')
+        + entry(1, 'tracks = ["video"]')
+        + entry(2, 'uri = "skd://one"')
+    )
     found = keys(tmp_path, text).of(["720p", "360p"], ["sound-1", "sound-2"])
     assert {
         name: SECRETS.index(next(s for s in SECRETS if bytes.fromhex(s) == key.key)) for name, key in found.items()
@@ -69,6 +73,8 @@ def test_no_track_stays_clear_by_accident(tmp_path: Path) -> None:
         (entry(0, f'tracks = ["{SECRETS[1]}"]'), "none of"),
         (entry(0, "tracks = []"), "not a list"),
         (entry(0, "uri = 5"), "uri that is not text"),
+        (entry(0, 'uri = "skd://a\\n#EXT"'), "quotes or spaces"),
+        (entry(0, 'tracks = ["audio-2"]'), "none of"),
     ],
 )
 def test_a_wrong_file_is_refused_without_its_secrets(tmp_path: Path, text: str, said: str) -> None:
