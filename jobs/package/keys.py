@@ -38,7 +38,13 @@ class Keys:
 
 def read_keys(path: str, renditions: Iterable[str]) -> Keys:
     """Return the keys of a file for a preset with these renditions. Raises UsageError: it is missing or wrong."""
-    file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
+    try:
+        file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
+    except UsageError as error:
+        if isinstance(error.__context__, OSError):
+            raise
+        # The parser's message may repeat the names in the file.
+        raise UsageError(f"the key file {path} is not valid TOML", _PAGE) from None
     entries = file.tables.get(_ENTRY)
     if set(file.tables) - {_ENTRY, "scheme"} or not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} is not a scheme and at least one [[{_ENTRY}]]", _PAGE)
@@ -69,8 +75,9 @@ def _key(place: str, table: object, scheme: Scheme) -> TrackKey:
         if not isinstance(table.get(name), str) or not _HEX.fullmatch(table[name].replace("-", "")):
             _refuse(place, f"has no {name} of 32 hexadecimal digits")
     for name in {"uri", "format"} & set(table):
-        if not isinstance(table[name], str) or not table[name].strip() or '"' in table[name]:
-            _refuse(place, f"has a {name} that is not text, or that has quotes")
+        text = table[name]
+        if not isinstance(text, str) or not text.strip() or '"' in text or not text.isprintable():
+            _refuse(place, f"has a {name} that is not one line of text without quotes")
     kid, key = (bytes.fromhex(table[name].replace("-", "")) for name in ("kid", "key"))
     return TrackKey(scheme, kid, key, **{name: table[name].strip() for name in ("uri", "format") if name in table})
 

@@ -57,6 +57,7 @@ def test_no_track_stays_clear_by_accident(tmp_path: Path) -> None:
         (f'{SECRETS[0]} = "{KIDS[0]}"', "at least one"),
         (f"{SECRETS[0]}:{KIDS[0]}", "not valid TOML"),
         (f'[[key]]\nkid = "{KIDS[0]}"\nkey = {SECRETS[1]}', "not valid TOML"),
+        (f"[{SECRETS[0]}]\na = 1\n[{SECRETS[0]}]", "not valid TOML"),
         ('scheme = "cens"\n' + entry(), "neither cbcs nor cenc"),
         (entry(kid="00"), r"\[\[key\]\] 1 has no kid of 32"),
         (entry(0) + entry(1, key=SECRETS[1][1:]), r"\[\[key\]\] 2 has no key of 32"),
@@ -68,7 +69,8 @@ def test_no_track_stays_clear_by_accident(tmp_path: Path) -> None:
         (entry(0, 'tracks = ["480p"]'), "none of 360p, 720p, audio, video"),
         (entry(0, f'tracks = ["{SECRETS[1]}"]'), "none of"),
         (entry(0, "tracks = []"), "not a list"),
-        (entry(0, "uri = 5"), "uri that is not text"),
+        (entry(0, "uri = 5"), "uri that is not one line"),
+        (entry(0, r'uri = "skd://one\n#EXT-X-ENDLIST"'), "uri that is not one line"),
     ],
 )
 def test_a_wrong_file_is_refused_without_its_secrets(tmp_path: Path, text: str, said: str) -> None:
