@@ -1,8 +1,8 @@
 """Chooses the sizes and the CRFs of a ladder for its film, from probes. Pure and exact.
 
 Each size of the preset was probed at a few CRFs. Between two probes, the logarithm of the bits and the quality are
-lines. The first rendition is the cheapest of all these points that has the goal. Their upper convex hull says which size
-looks best with how many bits; each other rendition is the point of it nearest to its part of the first's bits.
+lines. The first rendition is the cheapest of all these points that has the goal. Their upper convex hull says which
+size looks best with how many bits; each other rendition is its point nearest to a part of the first's bits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
