@@ -24,10 +24,13 @@ class Keys:
     path: str
     by_name: Mapping[str | None, TrackKey]
 
-    def of(self, pictures: Iterable[str], sounds: Iterable[str]) -> dict[str, TrackKey]:
-        """Return the key of each track of pictures and of sound, by its name. Raises UsageError: one has no key."""
-        kinds = dict.fromkeys(pictures, PlayedKind.VIDEO) | dict.fromkeys(sounds, PlayedKind.AUDIO)
-        found = {name: self._of(name, kind) for name, kind in kinds.items()}
+    def of(self, pictures: Mapping[str, str], sounds: Iterable[str]) -> dict[str, TrackKey]:
+        """Return the key of each track by its name. Raises UsageError: one has no key.
+
+        ``pictures`` has, for each track of pictures, the rendition of the preset whose key it gets.
+        """
+        found = {name: self._of(preset, PlayedKind.VIDEO) for name, preset in pictures.items()}
+        found |= {name: self._of(name, PlayedKind.AUDIO) for name in sounds}
         if clear := [name for name, key in found.items() if key is None]:
             raise UsageError(f"{self.path} has no key for {', '.join(clear)}", "Give one key no tracks: it is for all.")
         return {name: key for name, key in found.items() if key is not None}

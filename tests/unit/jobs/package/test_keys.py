@@ -27,12 +27,13 @@ def keys(folder: Path, text: str) -> Keys:
 def test_a_track_gets_the_key_of_its_name_then_of_its_kind_then_of_all(tmp_path: Path) -> None:
     """The most exact entry counts; a rendition that is left out needs no track."""
     text = entry(0, 'tracks = ["720p", "sound-2"]') + entry(1, 'tracks = ["video"]') + entry(2, 'uri = "skd://one"')
-    found = keys(tmp_path, text).of(["720p", "360p"], ["sound-1", "sound-2"])
+    found = keys(tmp_path, text).of({"720p": "720p", "360p": "360p", "720p-2": "720p"}, ["sound-1", "sound-2"])
     assert {
         name: SECRETS.index(next(s for s in SECRETS if bytes.fromhex(s) == key.key)) for name, key in found.items()
     } == {
         "720p": 0,
         "360p": 1,
+        "720p-2": 0,
         "sound-1": 2,
         "sound-2": 0,
     }
@@ -47,7 +48,7 @@ def test_a_track_gets_the_key_of_its_name_then_of_its_kind_then_of_all(tmp_path:
 def test_no_track_stays_clear_by_accident(tmp_path: Path) -> None:
     """A track without a key is refused."""
     with pytest.raises(UsageError, match="no key for 360p, sound-1"):
-        keys(tmp_path, entry(0, 'tracks = ["720p"]')).of(["720p", "360p"], ["sound-1"])
+        keys(tmp_path, entry(0, 'tracks = ["720p"]')).of({"720p": "720p", "360p": "360p"}, ["sound-1"])
 
 
 @pytest.mark.parametrize(
