@@ -188,7 +188,6 @@ def test_renditions_of_one_size_have_names_of_their_own(film: Path, tmp_path: Pa
 
 def test_a_mistake_is_told_before_the_probes(tmp_path: Path) -> None:
     """Probes may take long, and cannot mend what the package needs."""
-
     source = sounding_film(tmp_path / "film.mkv", "pcm_s16le", ("stereo", 48_000))
 
     async def made() -> int:
