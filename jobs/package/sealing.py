@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from ...actors.media.opening import open_bytes, side_data
 from ...actors.media.structure import boxes, first, reader_of
 from ...actors.process.running import Prints, start_command
-from ...errors import ProofFailed, Unsupported, WorkError
+from ...errors import ProofFailed, StorageFailed, Unsupported, WorkError
 from .boxes.codec_strings import entry_boxes
 from .boxes.fragments import SampleCipher
 from .boxes.header import proven_header
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _LIMIT_S: Final = 6 * 3600.0  #: How long Packager may take for a track
+_FILE_FAILED: Final = "(FILE_FAILURE)"  #: How Packager ends if a file cannot be read or written
 _IV_BYTES: Final = {Scheme.CBCS: 16, Scheme.CENC: 8}
 _INFO: Final = struct.Struct(">4s5I")
 """FFmpeg's facts about an encrypted packet: scheme, pattern (two numbers), sizes of KID and IV, number of parts."""
@@ -56,7 +57,10 @@ def packager() -> str:
 
 
 def seal(clear: Path, key: TrackKey) -> Sealed:
-    """Encrypt a CMAF track that is one file, into a file beside it. Raises WorkError: Packager failed; ProofFailed."""
+    """Encrypt a CMAF track that is one file, into a file beside it.
+
+    Raises WorkError: Packager failed; StorageFailed; ProofFailed.
+    """
     path = clear.with_name("sealed.mp4")
     _run(clear, path, key)
     with sealed_in(str(path)) as (stream, packets):
@@ -87,6 +91,8 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
         raise WorkError(f"Shaka Packager does not start: {error.strerror}", "Install codecfleet[keys] again.") from None
     finally:
         os.close(options)
+    if running.returncode and _FILE_FAILED in said:
+        raise StorageFailed(f"Shaka Packager cannot write beside {clear}", "Free some space, or check the disk.")
     if running.returncode:
         raise WorkError(f"Shaka Packager cannot encrypt {clear.stem}: {_without(key, said)}", "See docs/ladder.md.")
 
