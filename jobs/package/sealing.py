@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import struct
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 _LIMIT_S: Final = 6 * 3600.0  #: How long Packager may take for a track
 _FILE_FAILED: Final = "(FILE_FAILURE)"  #: How Packager ends if a file cannot be read or written
+_ENDS_WITH_US: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, ctypes.c_ulong(9)); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Runs a program that the kernel kills (PR_SET_PDEATHSIG) if this process dies; it could go on for minutes."""
 _IV_BYTES: Final = {Scheme.CBCS: 16, Scheme.CENC: 8}
 _INFO: Final = struct.Struct(">4s5I")
 """FFmpeg's facts about an encrypted packet: scheme, pattern (two numbers), sizes of KID and IV, number of parts."""
@@ -81,7 +87,8 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
         os.write(options, _options(clear, key).encode())
         # Packager splits this argument at commas, which may be in the name of a folder but not of a track.
         stream = f"in={clear.name},stream=0,output={path.name}"
-        command = [packager(), stream, "--temp_dir=.", f"--flagfile=/proc/self/fd/{options}"]
+        begin = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_US, str(os.getpid())]
+        command = [*begin, packager(), stream, "--temp_dir=.", f"--flagfile=/proc/self/fd/{options}"]
         running = start_command(command, prints=Prints.KEPT, folder=str(clear.parent), inherited=[options])
         with running.end:
             if running.code(_LIMIT_S) is None:
