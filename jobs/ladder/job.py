@@ -65,6 +65,7 @@ async def make_ladder(
         read = await in_thread(read_ladder, spec, work, sent)
         if spec.per_title is not None:
             probing = await in_thread(probing_for, read)
+            await in_thread(plan_read, read)  # so that a mistake is told before the probes
             await start.wait()
             tell(StageStarted(job, time.monotonic() - began_s, "probe"))
             read = await _probed(read, probing, pool, job)

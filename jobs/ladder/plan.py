@@ -63,6 +63,7 @@ class MadeRung:
     rung: Rung
     scale: Scale
     fields: Mapping[str, Any] = field(default_factory=dict)
+    of_size: str = ""  # with --per-title, the preset's first rendition of this size, whose key it gets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,7 @@ def plan_read(read: LadderRead) -> Ladder:
     for made in others:
         plan = read.planned(made, carries=False)
         plans[made.rung.name] = replace(plan, carry=replace(plan.carry, beside_s=beside_s))
+    names = {each.rung.name: each.of_size or each.rung.name for each in read.rungs}
     heard = sum(each.kept and each.track.kind is TrackKind.AUDIO for each in sounding.plan.carry.tracks)
     return Ladder(
         spec=read.spec,
@@ -153,7 +155,7 @@ def plan_read(read: LadderRead) -> Ladder:
         left_out=(*read.left_out, *sounding.left_out),
         sound_groups=sounding.groups,
         per_title=read.per_title,
-        keys=None if read.keys is None else read.keys.of(plans, sound_names(heard)),
+        keys=None if read.keys is None else read.keys.of(names, sound_names(heard)),
     )
 
 
@@ -198,12 +200,13 @@ def for_film(read: LadderRead, probing: Probing, found: Mapping[str, Measured]) 
 def _rungs(read: LadderRead, probing: Probing, title: CodecTitle) -> Iterator[MadeRung]:
     by_name = {each.rung.name: each for each in read.rungs}
     slots = {each.slot.name: each.slot for each in probing.slots}
-    scales = {each.slot.size: by_name[each.slot.name].scale for each in probing.sizes if each.codec is title.codec}
+    of_size = {each.slot.size: by_name[each.slot.name] for each in probing.sizes if each.codec is title.codec}
     for slot, point in () if title.found is None else title.found.chosen.items():
         most_bps = slots[slot].stated_bps or point.bps  # the first rendition's point may have more
         rate = {"bitrate_bps": min(point.bps, most_bps)} if slots[slot].crf is None else {"quality": point.crf}
         rung = Rung(title.names[slot], by_name[slot].rung.layers)
-        yield MadeRung(rung, scales[point.size], {"encoder": "software", **rate})
+        own = of_size[point.size]
+        yield MadeRung(rung, own.scale, {"encoder": "software", **rate}, own.rung.name)
 
 
 def _source_rate(reads: Reads) -> SourceRate:

@@ -1,13 +1,15 @@
 """The result of a ladder: its renditions, its package, and how often the source was decoded."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...cluster.grouping import counted
 from ...errors import redacted
 from ..package.values import Package, PackagedTrack, PlayedKind
 from ..report.report import Report, Warning_
-from ..title.per_title import PerTitle
+
+if TYPE_CHECKING:
+    from ..title.per_title import PerTitle  # its NumPy starts threads, with which no command can be confined
 
 SCHEMA: Final = 1
 INDEX: Final = "ladder.json"  #: The file of the report in the ladder's folder
@@ -30,7 +32,7 @@ class LadderReport:
     output: str  #: The folder
     renditions: tuple[tuple[str, Report], ...]  #: The name and the report of each rendition
     left_out: tuple[LeftOut, ...]
-    per_title: PerTitle | None = None
+    per_title: "PerTitle | None" = None
     package: Package
     files: tuple[str, ...]  #: The names of all files in the folder, including the report
     output_bytes: int  #: The size of all files but the report

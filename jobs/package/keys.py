@@ -15,6 +15,8 @@ _ALLOWED: Final = frozenset({"kid", "key", "uri", "format", "tracks"})
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{32}")
 _KINDS: Final = (PlayedKind.VIDEO.value, PlayedKind.AUDIO.value)
 _VALUE: Final = re.compile(r"[!#-~]+")
+"""ASCII without spaces and quotes."""
+_SOUND: Final = re.compile(r"sound-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,13 @@ class Keys:
     path: str
     by_name: Mapping[str | None, TrackKey]
 
-    def of(self, pictures: Iterable[str], sounds: Iterable[str]) -> dict[str, TrackKey]:
-        """Return the key of each track of pictures and of sound, by its name. Raises UsageError: one has no key."""
-        kinds = dict.fromkeys(pictures, PlayedKind.VIDEO) | dict.fromkeys(sounds, PlayedKind.AUDIO)
-        found = {name: self._of(name, kind) for name, kind in kinds.items()}
+    def of(self, pictures: Mapping[str, str], sounds: Iterable[str]) -> dict[str, TrackKey]:
+        """Return the key of each track by its name. Raises UsageError: one has no key.
+
+        ``pictures`` has, for each track of pictures, the rendition of the preset whose key it gets.
+        """
+        found = {name: self._of(preset, PlayedKind.VIDEO) for name, preset in pictures.items()}
+        found |= {name: self._of(name, PlayedKind.AUDIO) for name in sounds}
         if clear := [name for name, key in found.items() if key is None]:
             raise UsageError(f"{self.path} has no key for {', '.join(clear)}", "Give one key no tracks: it is for all.")
         return {name: key for name, key in found.items() if key is not None}
@@ -38,7 +43,13 @@ class Keys:
 
 def read_keys(path: str, renditions: Collection[str]) -> Keys:
     """Return the keys of a file for a preset with these renditions. Raises UsageError: it is missing or wrong."""
-    file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
+    try:
+        file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
+    except UsageError as error:
+        if isinstance(error.__context__, OSError):
+            raise
+        # The parser's message may repeat the names in the file.
+        raise UsageError(f"the key file {path} is not valid TOML", _PAGE) from None
     entries = file.tables.get(_ENTRY)
     if set(file.tables) - {_ENTRY, "scheme"} or not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} is not a scheme and at least one [[{_ENTRY}]]", _PAGE)
@@ -81,8 +92,7 @@ def _tracks(place: str, table: Mapping[str, Any], renditions: Collection[str]) -
         return [None]
     if not isinstance(tracks, list) or not tracks or not all(isinstance(each, str) for each in tracks):
         _refuse(place, "has tracks that are not a list of names")
-    # --per-title numbers the renditions of one size: 720p, 720p-2.
-    allowed = re.compile("|".join([*_KINDS, r"sound-\d+", *(rf"{re.escape(each)}(-\d+)?" for each in renditions)]))
-    if not all(allowed.fullmatch(each) for each in tracks):
-        _refuse(place, f"is for a track that is none of {', '.join(sorted({*_KINDS, *renditions}))}, sound-1 ...")
+    known = {*_KINDS, *renditions}
+    if not all(each in known or _SOUND.fullmatch(each) for each in tracks):
+        _refuse(place, f"is for a track that is none of {', '.join(sorted(known))}, sound-1 ...")
     return list(dict.fromkeys(tracks))

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import struct
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ...actors.media.opening import open_bytes, side_data
 from ...actors.media.structure import boxes, first, reader_of
 from ...actors.process.running import Prints, start_command
-from ...errors import ProofFailed, Unsupported, WorkError
+from ...errors import ProofFailed, StorageFailed, Unsupported, WorkError
 from .boxes.codec_strings import entry_boxes
 from .boxes.fragments import SampleCipher
 from .boxes.header import proven_header
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _LIMIT_S: Final = 6 * 3600.0  #: How long Packager may take for a track
+_FILE_FAILED: Final = "(FILE_FAILURE)"  #: How Packager ends if a file cannot be read or written
+_ENDS_WITH_US: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, ctypes.c_ulong(9)); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Runs a program that the kernel kills (PR_SET_PDEATHSIG) if this process dies; it could go on for minutes."""
 _IV_BYTES: Final = {Scheme.CBCS: 16, Scheme.CENC: 8}
 _INFO: Final = struct.Struct(">4s5I")
 """FFmpeg's facts about an encrypted packet: scheme, pattern (two numbers), sizes of KID and IV, number of parts."""
@@ -56,7 +63,10 @@ def packager() -> str:
 
 
 def seal(clear: Path, key: TrackKey) -> Sealed:
-    """Encrypt a CMAF track that is one file, into a file beside it. Raises WorkError: Packager failed; ProofFailed."""
+    """Encrypt a CMAF track that is one file, into a file beside it.
+
+    Raises WorkError: Packager failed; StorageFailed; ProofFailed.
+    """
     path = clear.with_name("sealed.mp4")
     _run(clear, path, key)
     with packets_in(str(path), parsed=False) as (stream, packets):
@@ -77,7 +87,8 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
         os.write(options, _options(clear, key).encode())
         # Packager splits this argument at commas, which may be in the name of a folder but not of a track.
         stream = f"in={clear.name},stream=0,output={path.name}"
-        command = [packager(), stream, "--temp_dir=.", f"--flagfile=/proc/self/fd/{options}"]
+        begin = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_US, str(os.getpid())]
+        command = [*begin, packager(), stream, "--temp_dir=.", f"--flagfile=/proc/self/fd/{options}"]
         running = start_command(command, prints=Prints.KEPT, folder=str(clear.parent), inherited=[options])
         with running.end:
             if running.code(_LIMIT_S) is None:
@@ -87,6 +98,8 @@ def _run(clear: Path, path: Path, key: TrackKey) -> None:
         raise WorkError(f"Shaka Packager does not start: {error.strerror}", "Install codecfleet[keys] again.") from None
     finally:
         os.close(options)
+    if running.returncode and _FILE_FAILED in said:
+        raise StorageFailed(f"Shaka Packager cannot write beside {clear}", "Free some space, or check the disk.")
     if running.returncode != 0:  # None: it cannot be killed
         message = f"Shaka Packager cannot encrypt {clear.stem}: {_without(key, said)}"
         raise WorkError(message, "Renditions are kept: check the free space, and run the same command again.")

@@ -1,8 +1,8 @@
 """Chooses the sizes and the CRFs of a ladder for its film, from probes. Pure and exact.
 
 Each size of the preset was probed at a few CRFs. Between two probes, the logarithm of the bits and the quality are
-lines. The upper convex hull of all these points says which size looks best with how many bits. The first rendition is
-the cheapest point of the hull that has the goal, each other one the point nearest to its part of the first's bits.
+lines. The first rendition is the cheapest of all these points that has the goal. Their upper convex hull says which
+size looks best with how many bits; each other rendition is its point nearest to a part of the first's bits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,8 +61,9 @@ def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | 
     own, most = _own(first, points), _most_bps(first, points)
     wanted = own.quality if goal is None else goal
     most = min(most, own.bps) if goal is None else most
-    allowed = [each for each in hull if each.bps <= most] or [hull[0]]
-    top = next((each for each in allowed if each.quality >= wanted), allowed[-1])
+    # The hull has gaps, so its first point with the goal may have far more bits than another point.
+    allowed = [each for each in points if each.bps <= most] or [hull[0]]
+    top = min(allowed, key=lambda each: _missed(each, wanted))
     chosen = {first.name: top}
     last = top
     for number, slot in enumerate(order[1:], 1):
@@ -82,7 +83,7 @@ def upper_hull(points: Iterable[RatePoint]) -> tuple[RatePoint, ...]:
     for each in points:
         known = best.get(each.bps)
         # Of equal points, the smaller picture is the cheaper one to decode.
-        if known is None or (each.quality, *_negated(each)) > (known.quality, *_negated(known)):
+        if known is None or (-each.quality, *_cheaper(each)) < (-known.quality, *_cheaper(known)):
             best[each.bps] = each
     for _, each in sorted(best.items()):
         if hull and each.quality <= hull[-1].quality:
@@ -128,6 +129,12 @@ def _most_bps(slot: Slot, points: Sequence[RatePoint]) -> int:
     return _own(slot, points).bps if slot.stated_bps is None else slot.stated_bps
 
 
+def _missed(point: RatePoint, wanted: Fraction) -> tuple[int | Fraction, ...]:
+    """Return a value by which points with the goal come first, the cheapest of them before all others."""
+    missed = max(Fraction(0), wanted - point.quality)
+    return (missed, point.bps, -point.quality, *_cheaper(point))
+
+
 def _ratio(first: Slot, slot: Slot, number: int) -> Fraction:
     """Return a slot's part of the first one's bits: that of the bitrates that the preset states, or else halves."""
     if first.stated_bps is None or slot.stated_bps is None:
@@ -139,5 +146,5 @@ def _slope(first: RatePoint, second: RatePoint) -> Fraction:
     return (second.quality - first.quality) / (second.bps - first.bps)
 
 
-def _negated(point: RatePoint) -> tuple[int, ...]:
-    return (-point.size[0], -point.size[1], point.crf)
+def _cheaper(point: RatePoint) -> tuple[int, ...]:
+    return (*point.size, -point.crf)

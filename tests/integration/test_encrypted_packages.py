@@ -1,6 +1,10 @@
 """Encrypted packages: only the key gives the proven packets back; all but their bytes is as in a clear package."""
 
+import os
+import select
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -9,7 +13,7 @@ from pathlib import Path
 import av
 import pytest
 
-from codecfleet.errors import ProofFailed, Unsupported, UsageError, WorkError
+from codecfleet.errors import ProofFailed, StorageFailed, Unsupported, UsageError, WorkError
 from codecfleet.jobs.ladder.plan import plan_read, read_ladder
 from codecfleet.jobs.ladder.spec import LadderSpec
 from codecfleet.jobs.package import sealing
@@ -196,6 +200,40 @@ def test_no_key_is_in_a_command_line_or_in_an_error(tmp_path: Path, monkeypatch:
     assert SECRET.hex() not in str(caught.value).lower()
     assert SECRET.hex() not in args.read_text().lower()
     assert "--flagfile=" in args.read_text()
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of at most a block stand for it: Packager cannot write more."""
+    _needs_packager()
+    tool, real = tmp_path / "packager", sealing.packager()
+    tool.write_text(f'#!/bin/sh\ntrap "" XFSZ\nulimit -f 1\nexec {real} "$@"\n')
+    tool.chmod(0o700)
+    clear = tmp_path / "video.mp4"
+    shutil.copy(film(tmp_path / "film.mp4", 3), clear)
+    monkeypatch.setattr(sealing, "packager", lambda: str(tool))
+    with pytest.raises(StorageFailed, match="cannot write beside"):
+        sealing.seal(clear, TrackKey(Scheme.CBCS, KIDS["video"], SECRET))
+
+
+def test_packager_ends_with_a_killed_command(tmp_path: Path) -> None:
+    """It would go on encrypting a track that nobody reads."""
+    tool, started = tmp_path / "packager", tmp_path / "started"
+    os.mkfifo(started)
+    tool.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 60\n")
+    tool.chmod(0o700)
+    clear = shutil.copy(tool, tmp_path / "video.mp4")
+    program = (
+        "from pathlib import Path; from codecfleet.jobs.package import sealing, values; "
+        f"sealing.packager = lambda: {str(tool)!r}; "
+        f"sealing.seal(Path({str(clear)!r}), values.TrackKey(values.Scheme.CBCS, bytes(16), bytes(16)))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as command:
+        tool_process = os.pidfd_open(int(started.read_text()))
+        command.kill()
+    try:
+        assert select.select([tool_process], [], [], 10)[0]
+    finally:
+        os.close(tool_process)
 
 
 def test_a_missing_packager_is_named_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,11 +282,14 @@ async def test_what_is_no_recording_is_named(make: Callable[[Path], None], says:
 async def test_a_recording_that_is_removed_ends_the_job(whole: Path, tmp_path: Path) -> None:
     """The reason is said, and what was published stays."""
     path, data = tmp_path / "grows.ts", whole.read_bytes()
-    path.write_bytes(data[: len(data) * 3 // 4])
+    written = len(data) // 2
+    path.write_bytes(data[:written])
     playlist = tmp_path / "live" / "high.m3u8"
     begun = asyncio.create_task(_ladder(_spec(path, tmp_path)))
-    while not begun.done() and not playlist.exists():  # noqa: ASYNC110 - a file gives no event
+    while not begun.done() and not playlist.exists():
         await asyncio.sleep(0.05)
+        with path.open("ab") as recorded:  # a segment is complete when the recorder has begun the next one
+            recorded.write(data[written : (written := written + 2000)])
     path.unlink()
     with pytest.raises(InputUnreadable, match="was removed while it was followed"):
         await begun

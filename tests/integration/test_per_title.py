@@ -19,6 +19,7 @@ from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
 
+from ..sounds import film as sounding_film
 from .test_ladder import ResultT, contents, ladder
 
 LIMITS = {"high": 120_000, "middle": 40_000, "low": 20_000}
@@ -91,10 +92,10 @@ def test_the_renditions_are_points_of_the_hull_with_any_workers(film: Path, tmp_
     assert next(iter(title["chosen"].values()))["for"] == "high"
     sizes = {track["name"]: [track["width"], track["height"]] for track in written["tracks"] if track["height"]}
     assert list(title["chosen"]) == [name for name, _ in report.renditions]
-    for name, made in report.renditions:
+    for number, (name, made) in enumerate(report.renditions):
         chosen = title["chosen"][name]
         point = {key: chosen[key] for key in ("width", "height", "crf", "bps", "quality")}
-        assert point in title["hull"]
+        assert number == 0 or point in title["hull"]
         assert sizes[name] == [chosen["width"], chosen["height"]]
         assert chosen["bps"] <= LIMITS[chosen["for"]]
         assert made.rate is None or made.rate.asked == f"{chosen['bps']} bit/s"
@@ -181,6 +182,7 @@ def test_renditions_of_one_size_have_names_of_their_own(film: Path, tmp_path: Pa
     after = read_before(read)
     assert [each.rung.name for each in after.rungs] == ["high", "high-2", "high-3"]
     assert {each.scale for each in after.rungs} == {read.rungs[0].scale}
+    assert {each.of_size for each in after.rungs} == {"high"}
     assert [each.name for each in after.left_out] == ["middle", "low"]
 
 
@@ -196,6 +198,20 @@ def test_a_bitrate_below_all_probes_stays(film: Path, tmp_path: Path) -> None:
             record.add(size.name(crf, segment), (1_000_000 // crf, 25, (60 - crf) * UNITS))
     plans = plan_read(read_before(read)).plans
     assert [plan.spec.bitrate_bps for plan in plans.values()] == [60_000]
+
+
+def test_a_mistake_is_told_before_the_probes(tmp_path: Path) -> None:
+    """Probes may take long, and cannot mend what the package needs."""
+    source = sounding_film(tmp_path / "film.mkv", "pcm_s16le", ("stereo", 48_000))
+
+    async def made() -> int:
+        pool = CountingPool(1)
+        async with Fleet(pool=pool) as fleet:
+            with pytest.raises(Unsupported, match="players cannot play"):
+                await fleet.ladder(wanted(source, tmp_path, audio="copy"))
+        return pool.measured.total()
+
+    assert asyncio.run(made()) == 0
 
 
 def test_what_cannot_be_chosen_is_refused(film: Path, tmp_path: Path) -> None:

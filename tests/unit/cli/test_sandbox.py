@@ -1,5 +1,6 @@
 """Which commands are confined to their files, and what happens to other commands."""
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,15 @@ def test_commands_on_single_films_name_their_files(line: str, reads: tuple[str, 
     files = files_of(line)
     assert files is not None
     assert (files.reads, files.needs_temporary) == (reads, line.startswith(("ladder", "stills")))
+
+
+@pytest.mark.parametrize("line", ["transcode in.mkv out.mp4", "ladder in.mkv sizes", "stills in.mkv shots --count 3"])
+def test_a_command_has_no_threads_before_it_is_confined(line: str) -> None:
+    """NumPy would start some, and a process with other threads cannot confine itself."""
+    program = (
+        f"import sys; from codecfleet.cli.app import parse; parse({line.split()}); sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_verify_reads_what_a_report_names(tmp_path: Path) -> None:

@@ -68,12 +68,27 @@ def test_renditions_are_points_of_the_hull_that_are_apart(
 ) -> None:
     """Each has clearly fewer bits than the one before, and at most those of its slot."""
     made = titled(slots, probes, goal)
-    assert set(made.chosen.values()) <= set(made.hull)
+    assert set(list(made.chosen.values())[1:]) <= set(made.hull)
     assert all(a.bps >= APART * b.bps for a, b in pairwise(made.chosen.values()))
     stated = {slot.name: slot.stated_bps for slot in slots}
     cheapest = made.hull[0]
     for name, point in made.chosen.items():
         assert point == cheapest or point.bps <= (stated[name] or point.bps)
+
+
+@given(probed(), st.none() | st.fractions(20, 60, max_denominator=100))
+def test_the_first_rendition_is_the_cheapest_with_its_goal(probes: list[RatePoint], goal: Fraction | None) -> None:
+    """Also where the hull has no point between two far ones; without a goal, the preset's own point has it."""
+    made = titled([Slot(name="one", size=SIZES[0], stated_bps=None, crf=CRFS[1])], probes, goal)
+    own = next(each for each in probes if (each.size, each.crf) == (SIZES[0], CRFS[1]))
+    allowed = [each for each in filled(probes) if each.bps <= own.bps]
+    having = [each.bps for each in allowed if each.quality >= made.goal]
+    chosen = made.chosen["one"]
+    assert goal is not None or own.bps in having
+    if having:
+        assert (chosen.bps, chosen.quality >= made.goal) == (min(having), True)
+    else:
+        assert chosen.quality == max(each.quality for each in allowed)
 
 
 def film(**bps: tuple[int, int, int, int]) -> list[RatePoint]:
