@@ -12,7 +12,7 @@ from codecfleet.cluster.probes.gpus.visible_device import CUDA_VARIABLE, open_nv
 from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, SHARER, assert_chosen, ways, workers_gpus
 from tests.integration.ray_cluster import RayCluster, ray_cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
