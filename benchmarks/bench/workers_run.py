@@ -6,6 +6,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,7 @@ PROBES_S: Final = 60.0
 OFTEN_S: Final = 0.25
 WEIGHED: Final = 50
 """How many workers' memory is read."""
+LOW_PRIORITY: Final = 10
 _WORDS: Final = ("median", "99 %", "most")
 SETTLE_S: Final = 60.0
 """How long workers may take to be adopted, counted as lost, or replaced."""
@@ -69,6 +71,7 @@ class WorkersRun:
         if not workers:
             raise CommandFailed(f"no worker was ready in time: {', '.join(sorted(troubles)) or 'raise --limit-s'}")
         self._want(workers)
+        _lower_priority(_pids(self._look()))
         used_s = {kind: used_s - before[kind] for kind, used_s in cpu_s_by_kind().items()}
         return {
             "workers": workers,
@@ -91,11 +94,13 @@ class WorkersRun:
         )
 
     def _work(self, seconds: int, each_s: int) -> Found:
+        before = _pids(self._look())
         found: Found = {}
         shares = _shares(lambda: found.update(self._ask(work_s=seconds, each_s=each_s)))
         return {
             "items a second": len(found["took_s"]) / found["wall_s"],
             "failed": len(found["failed"]),
+            "workers that were ended or replaced": len(before - _pids(self._look())),
             "share of a core: driver": found["driver_cpu_s"] / found["wall_s"],
             **shares,
             **_spread("seconds of an item", found["took_s"]),
@@ -211,6 +216,14 @@ def _memory_mib(status: Found) -> float:
     """Return the median memory of some workers; pages that processes share are divided among them."""
     found = (read_memory(pid) for pid in sorted(_pids(status))[:WEIGHED])
     return statistics.median([each.total_bytes / 2**20 for each in found if each is not None] or [0.0])
+
+
+def _lower_priority(pids: set[int]) -> None:
+    """Let the supervisor and Ray run before the workers, which have cores of their own on a real cluster."""
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").glob("*"):
+            with suppress(ProcessLookupError):  # the thread has ended
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), LOW_PRIORITY)
 
 
 def _threads() -> int:

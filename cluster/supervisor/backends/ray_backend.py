@@ -4,7 +4,7 @@ Workers and reservations are detached and named by station and epoch, so that th
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ....actors.worker.heartbeat import WorkerFacts
@@ -26,6 +26,7 @@ from ...worker_names import WORKER_PREFIX, NodeId, StationId, WorkerId
 from ..state.events import Order, Reserve, Resize, Start, TellNode
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
+from ..state.silence import are_late_together
 from ..state.terms import TERMS_KEY, next_term
 from .ray_autoscaler import RayAutoscaler
 from .ray_calls import RayCalls
@@ -63,10 +64,16 @@ class RayBackend(RayCalls):
     async def find(self) -> tuple[FoundWorker, ...]:
         workers = await asyncio.to_thread(_live_workers)
         reserved = frozenset(await asyncio.to_thread(reservation_names, BUNDLE_PREFIX))
-        adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
-        found = [worker for worker in adopted if worker is not None]
-        await self.sweep(frozenset(worker.worker for worker in found))
-        return tuple(found)
+        answers = await self._facts_of(workers)
+        late = [worker for worker, answer in answers.items() if isinstance(answer, TimeoutError)]
+        if are_late_together(late, len(workers)):
+            answers |= await self._facts_of(late)
+        found = {worker: answer for worker, answer in answers.items() if isinstance(answer, WorkerFacts)}
+        for worker, answer in answers.items():
+            if isinstance(answer, Exception):
+                await self._refuse(worker, answer)
+        await self.sweep(frozenset(found))
+        return tuple(FoundWorker(worker, facts, worker in reserved) for worker, facts in found.items())
 
     async def sweep(self, in_use: frozenset[WorkerId]) -> None:
         for worker in map(WorkerId, await asyncio.to_thread(reservation_names, BUNDLE_PREFIX)):
@@ -74,18 +81,24 @@ class RayBackend(RayCalls):
                 await self._give_back(worker)
         await self._shared.sweep({*in_use, *self._sizes})
 
-    async def _adopt(self, worker: WorkerId, reserved: frozenset[str]) -> FoundWorker | None:
+    async def _facts_of(self, workers: Sequence[WorkerId]) -> dict[WorkerId, WorkerFacts | Exception]:
+        """Return what each worker of an earlier supervisor answers, or why it has not answered."""
+        return dict(zip(workers, await asyncio.gather(*map(self._facts_or_error, workers)), strict=True))
+
+    async def _facts_or_error(self, worker: WorkerId) -> WorkerFacts | Exception:
         try:
             async with self._adopting:
                 self._actors[worker] = ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
-                facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
+                return await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - a dead, unresponsive or incompatible worker is not adopted
-            if await self.newest_term() <= self._term:
-                line = f"worker {worker} of an earlier supervisor could not be adopted: {first_line(error)}"
-                log(LogAction.WORKER_LOST, line, LogIds(worker=worker))
-                await self._kill(worker)
-            return None
-        return FoundWorker(worker, facts, worker in reserved)
+            return error
+
+    async def _refuse(self, worker: WorkerId, error: Exception) -> None:
+        """End a worker that cannot be adopted, unless a newer supervisor may have adopted it."""
+        if await self.newest_term() <= self._term:
+            line = f"worker {worker} of an earlier supervisor could not be adopted: {first_line(error)}"
+            log(LogAction.WORKER_LOST, line, LogIds(worker=worker))
+            await self._kill(worker)
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
         return await probe_ray_node(node, again=again)

@@ -1,9 +1,8 @@
 """Reads workers' heartbeats, and feeds the resulting events to the core."""
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from ....actors.worker.heartbeat import Heartbeat, speed_between
@@ -16,17 +15,15 @@ from ...ray.ray_words import first_line
 from ...worker_names import NodeId, WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
+from ..state.silence import silent_workers
 
-# The clock leaves out the time in which this process was suspended. If a timeout seems to come this much too early, the
-# process was suspended.
-SUSPENDED_S = 0.25
 SENT_KEPT = 5  # the difference of two clocks is estimated from this many of a worker's last heartbeats
 _NOTHING_DONE = Heartbeat(0, ())
 
 
 @dataclass(slots=True, kw_only=True)
 class Heartbeats:
-    """Each worker's last heartbeat and speed. A worker without a heartbeat for ``limit_s`` is reported dead."""
+    """Each worker's last heartbeat and speed. A worker that does not answer for ``limit_s`` is reported dead."""
 
     backend: ClusterBackend
     limit_s: float
@@ -37,6 +34,7 @@ class Heartbeats:
     utc: Callable[[], float] = time.time  # this machine's clock, in seconds since 1970
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
     _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # by worker, with its arrival
+    _asked_s: dict[WorkerId, float] = field(default_factory=dict)  # when each unanswered read was sent
     # Each worker's maximum speed while its device decoded, since the last ``take_decoding_fps``.
     _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)
     # For each worker's last heartbeats, the arrival time by this machine's clock minus the sending time by the worker's
@@ -45,7 +43,7 @@ class Heartbeats:
 
     def forget(self, worker: WorkerId) -> None:
         """Drop a worker that is gone."""
-        for kept in (self._last, self.fps, self._decoding_fps, self._delays):
+        for kept in (self._last, self._asked_s, self.fps, self._decoding_fps, self._delays):
             kept.pop(worker, None)
 
     def skews_s(self) -> dict[NodeId, float]:
@@ -68,14 +66,22 @@ class Heartbeats:
         """Return a worker's highest speed since the last call, while the worker's device decoded."""
         return self._decoding_fps.pop(worker, 0.0)
 
+    def report_silent(self, workers: Collection[WorkerId]) -> None:
+        """Report the workers that count as dead because they do not answer."""
+        now_s = self.clock()
+        waited_s = {worker: now_s - self._asked_s[worker] for worker in workers if worker in self._asked_s}
+        for worker in silent_workers(waited_s, len(workers), self.limit_s):
+            self.feed(Died(worker, f"it has not answered for {waited_s[worker]:.0f} s"))
+
+    def is_due(self, worker: WorkerId) -> bool:
+        """Return whether a worker's heartbeat can be read: each worker has one read at a time."""
+        return worker not in self._asked_s
+
     async def read(self, worker: WorkerId) -> None:
         """Read a worker's heartbeat; the call renews the worker."""
-        asked_s = self.clock()
+        self._asked_s[worker] = self.clock()
         try:
-            heartbeat = await asyncio.wait_for(self.backend.heartbeat(worker), self.limit_s)
-        except TimeoutError:
-            if self.clock() - asked_s >= self.limit_s - SUSPENDED_S:
-                self.feed(Died(worker, f"it has not answered for {self.limit_s:g} s"))
+            heartbeat = await self.backend.heartbeat(worker)
         except OldTerm:
             self.superseded()
         except Exception as error:  # noqa: BLE001 - ``death_of`` reports deaths
@@ -84,6 +90,8 @@ class Heartbeats:
                 log(LogAction.DEFECT, line, LogIds(worker=worker), error)
         else:
             self._compare(worker, heartbeat)
+        finally:
+            self._asked_s.pop(worker, None)
 
     def _compare(self, worker: WorkerId, heartbeat: Heartbeat) -> None:
         if heartbeat.sent_utc_s is not None:

@@ -36,6 +36,7 @@ from ..state.events import Effect, Order, Probe, SupervisorEvent
 from ..state.kept import ORDERS_KEY, QUARANTINES_KEY, pack_kept, unpack_orders, unpack_quarantines
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
+from ..state.silence import interval_s
 from ..state.stations import IN_USE, StationState
 from ..state.terms import Tenure, term_of
 from ..status.history import History, WorkHistory
@@ -53,7 +54,6 @@ TICK_S = 0.25
 # If more time passes between two readings of the clock, this process was suspended, and only ``GAP_MAX_S`` counts.
 GAP_MAX_S = 5.0
 LOOK_S = 1.0  # how often the node table is read; that costs 0.4 ms
-HEARTBEAT_S = 2.0
 PROBE_LIMIT_S = 150.0
 SWEEP_LOOKS = 60
 SHUTDOWN_GRACE_S = 5.0  # how long ``close`` may take to stop the workers
@@ -388,11 +388,13 @@ class SupervisorRunner(SupervisorClient):
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s and not self.leading.over:
-                heartbeat_at_s = self._clock() + HEARTBEAT_S
+                workers = self._workers(READY)
+                heartbeat_at_s = self._clock() + interval_s(len(workers))
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
                 if not self._keeping.locked():  # an earlier call may still wait for Ray
                     self._tasks.spawn("keeping of the past", self._keep_past())
-                for worker in self._workers(READY):
+                self._heartbeats.report_silent(workers)
+                for worker in filter(self._heartbeats.is_due, workers):
                     self._tasks.spawn(f"heartbeat of {worker}", self._heartbeats.read(worker))
 
     async def _run_looks(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ...actors.worker.host import never
 from ...actors.worker.orders import GoneClients
 from ...cluster.autoscale.values import WantedNodes
 from ...cluster.placement.model import Node
@@ -44,6 +45,7 @@ class FakeClusterBackend(ClusterBackend):
         self._kept: dict[str, bytes] = {}
         self.keep_error: Exception | None = None
         self.heartbeats: dict[WorkerId, Heartbeat] = {}
+        self.frozen: set[WorkerId] = set()  # workers that do not answer
         self.renewed: list[WorkerId] = []
         self.starts = 0
         self.start_errors: list[Exception] = []
@@ -135,6 +137,8 @@ class FakeClusterBackend(ClusterBackend):
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
         """Return the worker's entry in ``heartbeats`` or, without an entry, the heartbeat of a worker without work."""
         self.renewed.append(worker)
+        if worker in self.frozen:
+            await never()
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
     async def stop(self, worker: WorkerId) -> None:

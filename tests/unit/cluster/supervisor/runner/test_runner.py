@@ -19,7 +19,6 @@ from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.node_events import TELL_AGAIN_S
 from codecfleet.cluster.supervisor.runner.recording import Decided, decide
 from codecfleet.cluster.supervisor.runner.runner import (
-    HEARTBEAT_S,
     LOOK_S,
     PROBE_WAIT_S,
     SWEEP_LOOKS,
@@ -30,6 +29,7 @@ from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.silence import INTERVAL_S, TOGETHER_FACTOR
 from codecfleet.cluster.supervisor.state.terms import first_epoch
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.past import EVENTS_KEY, EVERY_S
@@ -245,14 +245,38 @@ async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: Fa
     assert backend.starts == 2
 
 
+async def test_a_worker_that_does_not_answer_is_replaced(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """After 20 s, and at most two seconds later; the other worker stays. Nothing is asked twice meanwhile."""
+    backend, _, held = await at_work(make_runner)
+    frozen, other = sorted(held)
+    backend.frozen.add(frozen)
+    await clock.advance(SETTINGS.ping_limit_s)
+    assert set(backend.workers) == {frozen, other}
+    asked = backend.renewed.count(frozen)
+    await clock.advance(2 * INTERVAL_S)
+    assert other in backend.workers
+    assert frozen not in backend.workers
+    assert backend.renewed.count(frozen) == asked
+
+
+async def test_workers_that_are_late_together_stay(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """If no node's worker answers in time, the supervisor is slow; workers that answer later go on."""
+    backend, _, held = await at_work(make_runner)
+    backend.frozen |= set(held)
+    await clock.advance((TOGETHER_FACTOR - 1) * SETTINGS.ping_limit_s)
+    assert (set(backend.workers), backend.starts) == (set(held), 2)
+    await clock.advance(SETTINGS.ping_limit_s + 2 * INTERVAL_S)
+    assert not set(backend.workers) & set(held)
+
+
 async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A successor begins with the events and speeds of the one before, except the last seconds, and logs its start."""
     backend, first, held = await at_work(make_runner)
     worker = min(held)
     for frames in (0, 50, 100, 150):
         backend.heartbeats[worker] = Heartbeat(frames, (("j", "segment 1"),))
-        await clock.advance(HEARTBEAT_S)
-    await clock.advance(EVERY_S + HEARTBEAT_S)
+        await clock.advance(INTERVAL_S)
+    await clock.advance(EVERY_S + INTERVAL_S)
     before, speeds = first.status().log, first.history(()).speeds
     assert any(fps for _, fps in speeds)
     second = await make_runner(backend)
@@ -269,7 +293,7 @@ async def test_the_next_supervisor_names_the_node_that_died_with_the_last_one(
 ) -> None:
     """Ray restarts a supervisor only once it has dropped the dead node, so the successor names that node."""
     backend, *_ = await at_work(make_runner)
-    await clock.advance(EVERY_S + HEARTBEAT_S)
+    await clock.advance(EVERY_S + INTERVAL_S)
     backend.lose("a")
     lines = [line for _, line in (await make_runner(backend)).status().log]
     assert [line for line in lines if "left while" in line] == ["node host-a left while no supervisor ran"]
@@ -286,7 +310,7 @@ async def test_a_failing_store_loses_only_the_past(make_runner: MakeRunner, cloc
     await clock.advance(3 * EVERY_S)
     assert runner.status().log == before
     backend.keep_error = None
-    await clock.advance(EVERY_S + HEARTBEAT_S)
+    await clock.advance(EVERY_S + INTERVAL_S)
     assert await backend.kept(EVENTS_KEY)
 
 
