@@ -32,7 +32,9 @@ A plane is given by the divisors of its rows and columns, and the number of its 
 in samples.
 """
 
-COMMON = f"WIDTH, HEIGHT, COUNT = {WIDTH}, {HEIGHT}, 6\n" + """
+COMMON = (
+    f"WIDTH, HEIGHT, COUNT = {WIDTH}, {HEIGHT}, 6\n"
+    + """
 import asyncio, json, sys
 from types import SimpleNamespace
 import numpy as np
@@ -59,6 +61,7 @@ def encode(name, pictures, **options):
     report = asyncio.run(codecfleet.encode(pictures, f"{folder}/{name}.mp4", **options))
     return [report.encoder, report.frames_out, report.pix_fmt, report.from_device, report.output_sha256]
 """
+)
 
 EVERY_FORM = """
 layout, item, rows, planes = json.loads(sys.argv[2])
