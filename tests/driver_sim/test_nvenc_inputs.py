@@ -34,7 +34,7 @@ in samples.
 
 COMMON = (
     f"WIDTH, HEIGHT, COUNT = {WIDTH}, {HEIGHT}, 6\n"
-    + """
+    """
 import asyncio, json, sys
 from types import SimpleNamespace
 import numpy as np
