@@ -1,6 +1,7 @@
 """What every test starts from: a clean environment, the footage where it lies; and one line on what was skipped."""
 
 import asyncio
+import compileall
 import contextlib
 import gc
 import os
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
 
 from codecfleet.cluster.ray.embedded import Connection, connect
@@ -30,6 +32,25 @@ _CI = os.environ.get("CI") == "true"
 settings.register_profile("fast", deadline=None, max_examples=25, derandomize=_CI)
 settings.register_profile("full", deadline=None, derandomize=_CI)
 settings.load_profile("fast")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile everything once, before the processes of xdist start, which would each do all of it in a new clone."""
+    config = session.config
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        for name in ("actors", "cluster", "codecfleet", "jobs"):
+            compileall.compile_dir(REPOSITORY / name, quiet=2)
+        for path in (REPOSITORY / "tests").rglob("test_*.py"):
+            _rewrite_assertions(path, config)
+
+
+def _rewrite_assertions(path: Path, config: pytest.Config) -> None:
+    """Write what pytest would write when it imports a test module."""
+    cached = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
+    if not sys.dont_write_bytecode and rewrite._read_pyc(path, cached) is None:
+        stamp, code = rewrite._rewrite_test(path, config)
+        if rewrite.try_makedirs(cached.parent):
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stamp, cached)
 
 
 @pytest.hookimpl(wrapper=True)

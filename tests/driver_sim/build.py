@@ -3,14 +3,16 @@
 A compiled library is kept until its sources change.
 """
 
+import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,6 +28,7 @@ FLAGS = (
     "-fexceptions",
     "-fvisibility=hidden",
     "-pthread",
+    "-Wl,-z,nodelete",  # PyNvVideoCodec loads and unloads NVENC with each session, which would load them again
     "-Wall",
     "-Wextra",
     "-Werror",
@@ -88,15 +91,29 @@ def built_libraries() -> Path:
         BuildError: there is no compiler, a header is missing (the message names Debian's packages), or a source does
             not compile.
     """
-    compiler = _compiler()
+    return _built(_compiler())
+
+
+@cache
+def _built(compiler: str) -> Path:
     present = [library for library in LIBRARIES if library.is_present]
     keys = {library.file: _key(library, compiler) for library in present}
     folder = CACHE / f"all-{_digest(keys.values())}"
-    if not folder.is_dir():
-        with _settled_as(folder) as building:
-            for library in present:
-                shutil.copy2(_compiled(library, keys[library.file], building, compiler), building / library.file)
+    with _alone():
+        if not folder.is_dir():
+            with _settled_as(folder) as building:
+                for library in present:
+                    shutil.copy2(_compiled(library, keys[library.file], building, compiler), building / library.file)
     return folder
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes waiting: those of one run would all compile the same."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _compiler() -> str:
@@ -163,13 +180,11 @@ def _run(command: list[str], what: str) -> None:
 
 @contextmanager
 def _settled_as(folder: Path) -> Iterator[Path]:
-    """Provide a new folder that is renamed to ``folder`` at the end, unless another process has already made that."""
-    CACHE.mkdir(parents=True, exist_ok=True)
+    """Provide a new folder that is renamed to ``folder`` at the end."""
     building = Path(tempfile.mkdtemp(dir=CACHE))
     try:
         yield building
         building.chmod(0o755)
-        with suppress(OSError):
-            building.rename(folder)
+        building.rename(folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)

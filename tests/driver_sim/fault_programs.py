@@ -1,16 +1,11 @@
 """The programs of the fault tests: our own sessions use each library step by step, from opening to closing.
 
-Run as a program, ``python -m tests.driver_sim.fault_programs CASES``, it imports everything once and forks a child for
-each case of the JSON file CASES, so that the interpreter starts only once. Each child loads the simulated driver with
-the scenario of its case, runs its library's program as work of a ``WorkerCore``, as a worker process would, and reports
-the result of each step; this process prints all reports as JSON.
+``main`` runs one as work of a ``WorkerCore``, as a worker process would, and prints the result of each step as JSON.
 """
 
 import json
 import os
-import select
 import sys
-import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -57,15 +52,17 @@ from codecfleet.testing.clips import picture
 from .loadable import Loadable, Operation, Tensor
 from .quiet_clock import wait_quietly, watch_quietly
 
-__all__ = ["STEPS"]
+__all__ = ["FAILED", "STEPS", "main"]
 
 Step = tuple[str, Callable[[], object]]
 
 STEPS: Final = ("opening", "first call", "later calls", "closing")
 SIZE: Final = (320, 240)
 PICTURES: Final = 8
-LANES: Final = 4
+LATER_KEYFRAME: Final = 4
 TICK: Final = Fraction(1, 1000)
+FAILED: Final = 98
+"""The exit code of a program that raised what is none of our errors."""
 
 
 def cuda_steps() -> Generator[Step]:
@@ -135,7 +132,7 @@ def encoder_steps() -> Generator[Step]:
 
         def rest() -> None:
             for number in range(1, PICTURES):
-                encoder.encode(picture(number, *SIZE), keyframe=number == LANES)
+                encoder.encode(picture(number, *SIZE), keyframe=number == LATER_KEYFRAME)
             encoder.reconfigure(RateChange(bitrate=400_000, maxbitrate=400_000))
             encoder.encode(picture(PICTURES, *SIZE))
             encoder.finish()
@@ -349,7 +346,7 @@ def _say(step: str, error: CodecfleetError | None) -> None:
 DEVICES: list[NvencDevice] = []
 """A worker keeps its device as long as it lives."""
 CHANNEL: list[int] = []
-"""The descriptor on which a child reports its steps; its standard output is monitored by the worker."""
+"""The descriptor of the report: the worker monitors its standard output."""
 
 
 def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
@@ -403,79 +400,18 @@ def program(name: str, film: Path, limit_s: float) -> Callable[[], None]:
     return partial(as_work, steps[name], limit_s)
 
 
-def run_lane(cases: list[dict[str, Any]], film: Path, channel: int) -> None:
-    """Run cases one after the other in a separate process, which reports all of them at its end."""
-    found = [run_case(case, film) for case in cases]
-    with os.fdopen(channel, "w", encoding="utf-8") as out:
-        json.dump(found, out)
-
-
-def run_case(case: dict[str, Any], film: Path) -> dict[str, Any]:
-    """Run one case in a fork of this process; return its report, its exit code, and whether it was killed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _run_child(case, film, writing)
-    os.close(writing)
-    told, is_over = _read(reading, time.monotonic() + case["patience_s"])
-    if not is_over:
-        os.kill(child, 9)
-    _, status = os.waitpid(child, 0)
-    os.close(reading)
-    lines = [json.loads(line) for line in told.splitlines()]
-    return {"told": lines, "exit_code": os.waitstatus_to_exitcode(status) if is_over else None}
-
-
-def _run_child(case: dict[str, Any], film: Path, channel: int) -> None:
-    code = 98
+def main() -> None:
+    """Run the case of ``sys.argv``: program, film, limit of calls, whether Xids count; then end this process."""
+    name, film, limit_s, xids = sys.argv[1:]
+    CHANNEL.append(os.dup(1))
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    code = FAILED
     try:
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        CHANNEL.append(channel)
-        os.environ.update(case["environment"])
-        run = program(case["program"], film, case["limit_s"])
-        (partial(with_xids, run) if case["xids"] else run)()
+        run = program(name, Path(film), float(limit_s))
+        (partial(with_xids, run) if xids else run)()
         code = 0
     finally:
         if code:
             sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-        os._exit(code)
-
-
-def _read(channel: int, until_s: float) -> tuple[bytes, bool]:
-    """Read until the other end is closed, or time is up."""
-    told = b""
-    waiting = select.poll()
-    waiting.register(channel, select.POLLIN)
-    while waiting.poll(max(0.0, until_s - time.monotonic()) * 1000):
-        data = os.read(channel, 1 << 16)
-        if not data:
-            return told, True
-        told += data
-    return told, False
-
-
-def main() -> None:
-    """Run all cases of the file, several at a time, because many only wait."""
-    film, cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")).values()
-    lanes, channels = [], []
-    for lane in range(LANES):
-        reading, writing = os.pipe()
-        lanes.append(os.fork())
-        if lanes[-1] == 0:
-            os.close(reading)
-            run_lane(cases[lane::LANES], Path(film), writing)
-            os._exit(0)
-        os.close(writing)
-        channels.append(reading)
-    found: list[Any] = [None] * len(cases)
-    for lane, channel in enumerate(channels):
-        with os.fdopen(channel, encoding="utf-8") as told:
-            found[lane::LANES] = json.load(told)
-        os.waitpid(lanes[lane], 0)
-    sys.stdout.write(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+        os._exit(code)  # without waiting for threads in calls that hang

@@ -5,6 +5,7 @@ loads no library of the driver: each fork loads its own, with its own scenario.
 """
 
 import atexit
+import ctypes
 import gc
 import json
 import os
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from ctypes.util import find_library
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -37,8 +39,11 @@ IMPORTED = (
     "codecfleet.jobs.frames.stream",
     "codecfleet.jobs.infer.job",
     "codecfleet.testing",
+    "tests.driver_sim.fault_programs",
 )
 IF_INSTALLED = ("cuda.bindings.driver", "pynvml")
+MEDIA = ("avcodec", "swscale")
+"""What the simulator's codecs link to, with 90 more libraries: a fork would load them for each session."""
 
 
 def fork_program(
@@ -98,6 +103,8 @@ def _serve(channel: socket.socket) -> None:
     for name in IF_INSTALLED:
         with suppress(ImportError):
             import_module(name)
+    for found in filter(None, map(find_library, MEDIA)):
+        ctypes.CDLL(found)
     gc.freeze()
     while True:
         request, outputs, _, _ = socket.recv_fds(channel, 4096, 2)

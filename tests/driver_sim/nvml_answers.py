@@ -1,6 +1,6 @@
 """Asks an NVML library every query that codecfleet.testing.FakeNvml knows; the answers are plain values.
 
-Run as a program with the simulated driver, this prints the real binding's answers from the simulated library; a test
+With the simulated driver, ``main`` prints the real binding's answers from the simulated library; a test
 compares them with the fake's answers for the same machine.
 """
 
@@ -16,7 +16,7 @@ from codecfleet.testing.nvml.fake_nvml import _ON_DEVICES
 from codecfleet.testing.nvml.fake_nvml_mig import SLICE_ANSWERS
 from codecfleet.testing.nvml.fake_nvml_vgpu import INSTANCE_ANSWERS, TYPE_ANSWERS
 
-__all__ = ["answers"]
+__all__ = ["answers", "main"]
 
 SYSTEM = (
     "nvmlSystemGetDriverVersion",
@@ -144,6 +144,7 @@ def _active(nvml: Any) -> list[int]:
     return _numbers(nvml, "nvmlDeviceGetActiveVgpus")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print what the library answers."""
     pynvml.nvmlInit()
     json.dump(answers(pynvml), sys.stdout)

@@ -9,7 +9,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from . import test_transcode
 from .scenario import Action, Fault
-from .test_transcode import SOFTWARE, sha256
+from .test_transcode import in_software, sha256
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -24,31 +24,24 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
 
 
-def test_a_short_job_is_software_alone(clip: Path, tmp_path: Path) -> None:
+async def test_a_short_job_is_software_alone(clip: Path, tmp_path: Path) -> None:
     """The report says why the GPU was not used."""
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264")
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"software"}
     assert report["gpu_refusal"] == "the CPU finishes the job before a GPU's worker process starts"
-    assert sha256(tmp_path / "auto.mp4") == in_software(clip, tmp_path)
+    assert sha256(tmp_path / "auto.mp4") == await in_software(clip, tmp_path / "cpu.mp4")
 
 
 @pytest.mark.parametrize("options", ["--codec h264 --device gpu --encoder software", "--codec h264 --encoder nvenc"])
-def test_what_needs_the_gpu_waits_for_it(options: str, clip: Path, tmp_path: Path) -> None:
+async def test_what_needs_the_gpu_waits_for_it(options: str, clip: Path, tmp_path: Path) -> None:
     """A job that needs the GPU waits until Ray has started the GPU's worker."""
     done, report = transcode(clip, tmp_path / "gpu.mp4", options)
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
     if "nvenc" not in options:
-        assert sha256(tmp_path / "gpu.mp4") == in_software(clip, tmp_path)
-
-
-def in_software(clip: Path, folder: Path) -> str:
-    """Return the SHA-256 of the clip encoded in software."""
-    done, _ = transcode(clip, folder / "cpu.mp4", SOFTWARE)
-    assert done.returncode == 0, done.stderr
-    return sha256(folder / "cpu.mp4")
+        assert sha256(tmp_path / "gpu.mp4") == await in_software(clip, tmp_path / "cpu.mp4")
 
 
 def test_a_driver_that_hung_once_costs_no_gpu(clip: Path, tmp_path: Path) -> None:

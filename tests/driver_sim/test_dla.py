@@ -3,7 +3,6 @@
 Every test runs a child process, because libraries are found when a process starts.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -224,7 +223,8 @@ def test_the_command_says_so_where_the_library_counts_no_dla(tmp_path: Path, mod
     without = Scenario(machine=machine("rtx-4090"))
     arguments = ["infer", str(tmp_path / "film.mkv"), "--loadable", "net.dla", "--output", "tensors.npz"]
     arguments += ["--dla-mode", mode]
-    ran = run_simulated([sys.executable, "-m", "codecfleet", *arguments], without)
+    program = "import sys\nfrom codecfleet.cli.app import run\nsys.exit(run(sys.argv[1:]))"
+    ran = run_simulated(program, without, arguments=arguments)
     assert ran.exit_code == 4
     assert ran.stderr.count("\n") == 1
     assert "this machine has no DLA: libcudla counts none" in ran.stderr

@@ -51,34 +51,36 @@ from codecfleet.actors.nvidia.egl.producer import ProducerSession
 small = layout_of(64, 48, "nv12")
 fill = lambda value: egl_cuda().filling(small, VideoFrame.from_ndarray(np.full((72, 64), value, np.uint8), "nv12"))
 """
-PRODUCER = """
-with socket.socket(fileno=int(sys.argv[1])) as channel:
+BETWEEN_PROCESSES = """
+def present(channel, dies_at, memory):
     _, (descriptor, *_), _, _ = socket.recv_fds(channel, 16, 1)
-def given():
-    for number, picture in enumerate(pictures(12)):
-        if number == int(sys.argv[2]):
-            os.kill(os.getpid(), 9)
-        yield picture
-with EglStream(descriptor=descriptor, wait_s=20) as stream:
-    asyncio.run(codecfleet.present(given(), stream, memory=sys.argv[3]))
-"""
-CONSUMER = f"""
-import subprocess
+    def given():
+        for number, picture in enumerate(pictures(12)):
+            if number == dies_at:
+                os.kill(os.getpid(), 9)
+            yield picture
+    with EglStream(descriptor=descriptor, wait_s=20) as stream:
+        asyncio.run(codecfleet.present(given(), stream, memory=memory))
+
 ours, theirs = socket.socketpair()
-producer = {PRELUDE + PRODUCER!r}
+producer = os.fork()  # before any process has opened the driver
+if producer == 0:
+    os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[3]
+    try:
+        present(theirs, int(sys.argv[1]), sys.argv[2])
+    except CodecfleetError:
+        os._exit(1)
+    os._exit(0)
 with EglStream(fifo_frames=4, wait_s=20) as stream:
-    descriptor = stream.descriptor()
-    command = [sys.executable, "-c", producer, str(theirs.fileno()), *sys.argv[1:3]]
-    environment = os.environ | {{"CUDA_VISIBLE_DEVICES": sys.argv[3]}}
-    with subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stderr=subprocess.DEVNULL) as child:
-        socket.send_fds(ours, [b"s"], [descriptor])
-        def taken():
-            with codecfleet.frames(stream) as frames:
-                found.extend(int(frame.to_ndarray()[0, 0]) for frame in frames)
-        error = refused(taken)
-        if error:
-            child.kill()
-    found.append(error or child.returncode)
+    socket.send_fds(ours, [b"s"], [stream.descriptor()])
+    def taken():
+        with codecfleet.frames(stream) as frames:
+            found.extend(int(frame.to_ndarray()[0, 0]) for frame in frames)
+    error = refused(taken)
+    if error:
+        os.kill(producer, 9)
+    ended = os.waitstatus_to_exitcode(os.waitpid(producer, 0)[1])
+    found.append(error or ended)
 """
 
 
@@ -262,7 +264,7 @@ PROCESSES = (
 )
 def test_frames_of_another_process(die_at: str, memory: str, device: str, expected: list[Any]) -> None:
     """Frames come by a descriptor, pitched memory from any GPU, arrays from the same; a producer's death ends them."""
-    _, found = run(CONSUMER, arguments=(die_at, memory, device))
+    _, found = run(BETWEEN_PROCESSES, arguments=(die_at, memory, device))
     ended = found[-1].partition(":")[0] if isinstance(found[-1], str) else found[-1]
     assert ended == expected[-1]
     values = found[:-1]

@@ -7,14 +7,14 @@ supervisor ends a process that has not answered for 20 s (docs/supervisor.md).
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
 from .build import LIBRARIES
-from .fault_cases import Case, assert_clear, first_of_each, told_of_rows
+from .fault_cases import Case, Told, assert_clear, first_of_each, told_by
 from .fault_programs import STEPS
 from .fault_table import (
     ABSENT,
@@ -37,9 +37,18 @@ pytestmark = needs("PyNvVideoCodec", "cuda")
 
 
 @pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Return the report of the program of each tested row, by the row's name."""
-    return told_of_rows(request, tmp_path_factory.mktemp("faults"), case_of)
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of 26 pictures, which the decoders' programs decode."""
+    clip = Clip(times=constant_times(26), options=(("x264-params", "keyint=8"),))
+    return make_clip(tmp_path_factory.mktemp("faults") / "film.mp4", clip)
+
+
+@pytest.mark.parametrize("program", ["nvcuvid packets", "nvenc packets"])
+def test_every_step_of_packets_succeeds(program: str, film: Path) -> None:
+    """A ``Decoder`` decodes a clip twice, an ``Encoder`` encodes also at new rates: both use the sessions of jobs."""
+    answer = told_by(Case(program), film)
+    assert [line[1] for line in answer.lines] == [""] * 4
+    assert answer.exit_code == 0
 
 
 def case_of(row: Row) -> Case:
@@ -65,10 +74,10 @@ def is_for_later(row: Row) -> bool:
 
 
 @pytest.mark.parametrize("row", swept(ROWS, is_slow=is_for_later), ids=lambda row: row.name)
-def test_a_fault_ends_in_its_error(row: Row, told: dict[str, dict[str, Any]]) -> None:
+def test_a_fault_ends_in_its_error(row: Row, film: Path) -> None:
     """The error of the table comes where the table says, in two clear lines."""
-    answer = told[row.name]
-    lines = [line for line in answer["told"] if line[0] != "xids"]
+    answer = told_by(case_of(row), film)
+    lines = [line for line in answer.lines if line[0] != "xids"]
     if isinstance(row.outcome, Ends):
         assert_ends(row, answer, lines)
         return
@@ -80,16 +89,16 @@ def test_a_fault_ends_in_its_error(row: Row, told: dict[str, dict[str, Any]]) ->
     before = [line[0] for line in lines[: lines.index([step, kind, retry, message, next_step])]]
     # Work that is given up does not report its current step, only the earlier steps.
     assert step == row.step or (step == "work" and before == list(STEPS[: STEPS.index(row.step)]))
-    assert answer["exit_code"] == 0
+    assert answer.exit_code == 0
 
 
-def assert_ends(row: Row, answer: dict[str, Any], lines: list[list[str]]) -> None:
+def assert_ends(row: Row, answer: Told, lines: list[list[str]]) -> None:
     """Check an outcome that is none of our errors."""
     trouble = [line for line in lines if line[1]]
     if row.outcome is PROCESS:
-        assert answer["exit_code"] == (EXIT_CODE if row.fault.action is Action.EXIT else 1)
+        assert answer.exit_code == (EXIT_CODE if row.fault.action is Action.EXIT else 1)
     elif row.outcome is SILENCE:
-        assert answer["exit_code"] is None
+        assert answer.exit_code is None
         assert row.step not in [line[0] for line in lines]
     elif row.outcome is LOST:
         assert next(line[2] for line in trouble if line[1] == "LOST").startswith("nvml")
@@ -97,10 +106,10 @@ def assert_ends(row: Row, answer: dict[str, Any], lines: list[list[str]]) -> Non
         assert trouble[0][1] in {"NO_PERMISSION", "TIMED_OUT", "FAILED"}
         assert trouble[0][2]
     else:
-        assert (trouble, answer["exit_code"]) == ([], 0)
+        assert (trouble, answer.exit_code) == ([], 0)
         assert row.program == "nvml" or [line[0] for line in lines] == list(STEPS)
     if row.fault.action is Action.XID:
         # Tegra's NVML has no events, NvSci has no device, and NVML's initialisation belongs to no device.
         silent = row.program.startswith(("cudla", "nvsci")) or row.fault.function in ("nvmlInit", "nvmlShutdown")
         is_told = not silent
-        assert answer["told"][-1] == ["xids", "", "", f"[{XID}]" if is_told else "[]", ""]
+        assert answer.lines[-1] == ["xids", "", "", f"[{XID}]" if is_told else "[]", ""]

@@ -17,6 +17,7 @@ pytestmark = needs("PyNvVideoCodec")
 
 ADA = machine("rtx-4090")
 BLACKWELL = machine("mixed-200", "blackwell-1")
+WIDTH, HEIGHT = 160, 128
 LAYOUTS = {
     "nv12": (1, 1.5, [(1, 1, 1), (2, 2, 2)]),
     "p010le": (2, 1.5, [(1, 1, 1), (2, 2, 2)]),
@@ -31,7 +32,9 @@ A plane is given by the divisors of its rows and columns, and the number of its 
 in samples.
 """
 
-COMMON = """
+COMMON = (
+    f"WIDTH, HEIGHT, COUNT = {WIDTH}, {HEIGHT}, 6\n"
+    """
 import asyncio, json, sys
 from types import SimpleNamespace
 import numpy as np
@@ -41,7 +44,6 @@ from codecfleet import EncodeFrame, RateChange, SeiMessage
 from codecfleet.cluster.worker.own_gpu import own_gpu
 from tests.device_tensor import FakeDeviceTensor
 
-WIDTH, HEIGHT, COUNT = 320, 240, 6
 folder = sys.argv[1]
 
 def cuda(result):
@@ -59,6 +61,7 @@ def encode(name, pictures, **options):
     report = asyncio.run(codecfleet.encode(pictures, f"{folder}/{name}.mp4", **options))
     return [report.encoder, report.frames_out, report.pix_fmt, report.from_device, report.output_sha256]
 """
+)
 
 EVERY_FORM = """
 layout, item, rows, planes = json.loads(sys.argv[2])
@@ -209,10 +212,10 @@ def test_frames_of_the_packages_decoder_are_taken(tmp_path: Path, codec: str, pi
     source = tmp_path / f"source.{codec}"
     with av.open(str(source), "w") as container:
         stream: Any = container.add_stream({"h264": "libx264", "hevc": "libx265"}[codec], 25)
-        stream.width, stream.height, stream.pix_fmt = 320, 240, pix_fmt
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pix_fmt
         stream.options = {"bf": "0", "crf": "12"} | ({"x265-params": "log-level=none"} if codec == "hevc" else {})
         for number in range(6):
-            luma = (np.arange(320) + np.arange(240)[:, None] + number * 9) % 220 + 16
+            luma = (np.arange(WIDTH) + np.arange(HEIGHT)[:, None] + number * 9) % 220 + 16
             frame = av.VideoFrame.from_ndarray(luma.astype(np.uint8), format="gray").reformat(format=pix_fmt)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
@@ -242,8 +245,8 @@ def test_modes_of_one_session_are_in_the_file(tmp_path: Path) -> None:
     assert looked_at(tmp_path / "periods.mp4")[1] == [0, 4, 8, 12, 16]
     with av.open(str(tmp_path / "lossless.mp4")) as container:
         for number, frame in enumerate(container.decode(video=0)):
-            wanted = (np.arange(320) + np.arange(240)[:, None] + number * 7) % 220 + 16
-            assert (frame.to_ndarray()[:240] == wanted).all()
+            wanted = (np.arange(WIDTH) + np.arange(HEIGHT)[:, None] + number * 7) % 220 + 16
+            assert (frame.to_ndarray()[:HEIGHT] == wanted).all()
     initialized: dict[str, list[str]] = {}
     for line in ran.told("NvEncInitializeEncoder"):
         for name, value in line.values.items():

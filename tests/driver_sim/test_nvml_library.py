@@ -1,7 +1,6 @@
 """The simulated NVML through the real binding gives the fake's answers, and the memory that CUDA allocates."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ def test_the_library_answers_what_the_fake_does(name: str) -> None:
     fake = FakeNvml(node)
     fake.nvmlInit()
     expected = json.loads(json.dumps(answers(fake)))
-    command = [sys.executable, "-m", "tests.driver_sim.nvml_answers"]
-    found = _printed(run_simulated(command, Scenario(machine=node)))
+    program = "from tests.driver_sim.nvml_answers import main\nmain()"
+    found = _printed(run_simulated(program, Scenario(machine=node)))
     differing = {key: (found.get(key), expected.get(key)) for key in {*found, *expected}}
     assert {key: pair for key, pair in differing.items() if pair[0] != pair[1]} == {}
 

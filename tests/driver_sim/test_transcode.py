@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from codecfleet import Fleet, TranscodeSpec
+from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
@@ -26,7 +29,6 @@ OPTIONS = ("--preset", "1", "--segment-seconds", "2", "--workers", "2", "--overw
 
 
 HYBRID = "--codec h264 --device gpu --encoder software"
-SOFTWARE = "--codec h264 --device cpu"
 FRAMES = 120
 SEAM_PICTURES = 2
 """How many pictures each side of a cut hashes; only these are copied to the host."""
@@ -35,20 +37,16 @@ SEAM_PICTURES = 2
 def transcode(
     film: Path, output: Path, options: str, faults: Sequence[Fault] = (), *, is_ray_first: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command line on a machine with one simulated GPU; return the process and the report.
-
-    A job only in software never waits for Ray.
-    """
+    """Run the command line on a machine with one simulated GPU; return the process and the report."""
     folder = output.parent / "simulation"
     folder.mkdir(exist_ok=True)
     scenario = Scenario(machine=machine("rtx-4090"), faults=tuple(faults))
     simulated = simulated_environment(scenario, folder, shared_state=True)
     report = output.with_suffix(".json")
     command = [sys.executable, "-m", "codecfleet", "transcode", str(film), str(output), *options.split(), *OPTIONS]
-    ray = "first" if is_ray_first and options != SOFTWARE else ""
     done = subprocess.run(
         [*command, "--report", str(report)],
-        env={**os.environ, **simulated, "CODECFLEET_RAY": ray},
+        env={**os.environ, **simulated, "CODECFLEET_RAY": "first" if is_ray_first else ""},
         capture_output=True,
         text=True,
         timeout=100,
@@ -69,24 +67,25 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
 
 
-@pytest.fixture(scope="module")
-def in_software(clip: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The SHA-256 of the clip encoded in software."""
-    output = tmp_path_factory.mktemp("software") / "cpu.mp4"
-    done, report = transcode(clip, output, SOFTWARE)
-    assert done.returncode == 0, done.stderr
-    assert {segment["decoded_by"] for segment in report["segments"]} == {"software"}
+async def in_software(film: Path, output: Path) -> str:
+    """Encode a film in software, in this process, with the options of ``transcode``; return the output's SHA-256."""
+    spec = TranscodeSpec(
+        source=str(film), output=str(output), codec="h264", device="cpu", preset=1, segment_s=Fraction(2), workers=2
+    )
+    async with Fleet(pool=LocalPool()) as fleet:
+        report = await (await fleet.transcode(spec))
+    assert {segment.decoded_by for segment in report.segments} == {"software"}
     return sha256(output)
 
 
-def test_nvdec_gives_the_bytes_that_software_gives(clip: Path, in_software: str, tmp_path: Path) -> None:
+async def test_nvdec_gives_the_bytes_that_software_gives(clip: Path, tmp_path: Path) -> None:
     """Every segment is decoded on the device, and the output is the same to the last byte."""
     done, report = transcode(clip, tmp_path / "gpu.mp4", HYBRID)
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
     assert "NVDEC decoded" in done.stdout
-    assert sha256(tmp_path / "gpu.mp4") == in_software
+    assert sha256(tmp_path / "gpu.mp4") == await in_software(clip, tmp_path / "cpu.mp4")
 
 
 def counted(output: Path, function: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -35,6 +36,7 @@ NUMBERS = st.integers(-(2**62), 2**62)
 LAPTOP = simulated_report(load_fleet("laptop").nodes[0], "laptop")
 
 
+@cache
 def any_value(kind: Any) -> st.SearchStrategy[Any]:
     """Return any value of a type, with numbers that both JSON and msgpack can hold."""
     with_numbers = {float: FINITE, int: NUMBERS, str: st.text(max_size=8)}
