@@ -21,13 +21,12 @@ from codecfleet.actors.segment.together import EncodeTogether
 from codecfleet.errors import JournalRefused, RequestError, Unsupported, UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.small_film import small_film
 from tests.sweeps import swept
 
 from .local_jobs import spec_of, transcode, verified
 from .test_resume import interrupted
 
-FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
-SIZE = (128, 72)
 NEAR_DB = 0.3
 """Half of what a segment may be away, and half of a step of the coarsest scale."""
 
@@ -35,14 +34,7 @@ NEAR_DB = 0.3
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten seconds of small pictures in almost lossless H.264, with an access point every second."""
-    path = tmp_path_factory.mktemp("film") / "film.mkv"
-    with av.open(str(FILM)) as source, av.open(str(path), "w") as made:
-        stream = made.add_stream("libx264", rate=24, options={"preset": "ultrafast", "crf": "4", "sc_threshold": "0"})
-        stream.width, stream.height, stream.codec_context.gop_size = *SIZE, 24
-        for frame in source.decode(video=0):
-            made.mux(stream.encode(frame.reformat(*SIZE, "yuv420p")))
-        made.mux(stream.encode(None))
-    return path
+    return small_film(tmp_path_factory.mktemp("film") / "film.mkv")
 
 
 def made(source: Path, output: Path, target: str, workers: int = 2, **options: object) -> Report:
