@@ -59,7 +59,7 @@ async def test_results_travel(pool: Pool) -> None:
         await pool.submit(works.ReturnUnpicklable(job="j", label="c"))
     before = _objects_in_store()
     for label in "defg":
-        work = works.MakeArray(job="j", label=label, length=64 << 20)
+        work = works.MakeArray(job="j", label=label, length=8 << 20)
         assert not (await pool.submit(work)).flags.writeable
     await until(lambda: _has_no_more_objects_than(before))
     assert await pool.submit(works.Ask(job="j", label="a")) == process
