@@ -48,8 +48,8 @@ bufsize = "40k"
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A film of three seconds, with a keyframe every half second."""
-    clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 12)))
+    """A film of two seconds, with a keyframe every half second."""
+    clip = Clip(times=constant_times(50), keyframes=frozenset(range(0, 50, 12)))
     return make_clip(tmp_path_factory.mktemp("film") / "film.mp4", clip)
 
 
