@@ -72,7 +72,7 @@ def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
     if not targeted or not frames:
         return Fraction(1)
     samples = [sum(map(len, sample_of(each.frames, _picture_bytes(each.encoder)))) for each in targeted]
-    whole_tries = MOST_TRIES - MOST_SAMPLED if all(samples) else MOST_TRIES
+    whole_tries = MOST_TRIES - bool(all(samples))  # one sample may be enough
     worked = MOST_SAMPLED * sum(samples) + (frames if any(samples) else 0) + 2 * frames * whole_tries
     return Fraction(frames, worked)
 

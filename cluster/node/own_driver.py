@@ -12,8 +12,7 @@ from typing import Final
 from ...actors.backoff import Backoff
 from ...actors.process.running import Prints, Running, how_it_ended, start_command
 from ..fleet_variables import KEEPER
-from ..queue.driver import CLAIM, HOLD, STOP_S
-from ..queue.guard import PROGRAM
+from ..queue.guard import CLAIM, HOLD, PROGRAM, STOP_S
 
 AGAIN: Final = Backoff(first_s=1.0, most_s=60.0)
 STEADY_S: Final = 60.0

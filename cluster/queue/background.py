@@ -22,7 +22,8 @@ from typing import Final
 from ...actors.process.process import run_program
 from ...actors.process.program import begin, run_to_the_end
 from ...errors import QueueUnavailable
-from .driver import AT_ONCE, CLAIM, HOLD, LEASE_S, Driver
+from .driver import AT_ONCE, LEASE_S, Driver
+from .guard import CLAIM, HOLD
 from .sqlite import SqliteStore
 from .store import JobStore
 from .values import QueueState

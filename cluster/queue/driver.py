@@ -7,7 +7,6 @@ third of the lease. The deadline is on this machine's clock, the lease on the st
 
 import asyncio
 import os
-import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...actors.task_owner import TaskOwner
 from ...errors import FleetUnavailable, QueueUnavailable, one_line
-from .guard import clock
+from .guard import STOP_S, clock
 from .running import RunningJob, start_run
 from .store import OUTPUT_MAX, JobStore
 from .values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
@@ -28,10 +27,6 @@ LOOK_S: Final = 5.0
 """How often the driver checks whether it may claim jobs. All drivers of a cluster query its head for this."""
 TICK_S: Final = 0.5
 """How often the driver looks for jobs, and stores what its jobs print."""
-STOP_S: Final = 10.0
-"""How long a job that is asked to stop may take."""
-HOLD, CLAIM = signal.SIGUSR1, signal.SIGUSR2
-"""The signal after which a driver claims no job, and the signal after which it claims jobs again."""
 _RENEWALS: Final = 6
 _GUARDED: Final = 2 / 3
 _BACK: Final = RunEnd(None)

@@ -23,6 +23,10 @@ NOT_STARTED: Final = 71
 """The exit code if the system could not start the command, in which case another try may succeed; no command of
 codecfleet exits with it.
 """
+STOP_S: Final = 10.0
+"""How long a job that is asked to stop may take."""
+HOLD, CLAIM = signal.SIGUSR1, signal.SIGUSR2
+"""The signal after which a driver claims no job, and the signal after which it claims jobs again."""
 LOOK_S: Final = 1.0
 """How often to look at the clock, because a timeout does not count the time in which the machine is suspended."""
 PROGRAM: Final = (

@@ -7,12 +7,16 @@ fleet's hosts, and ``FakeProcesses`` those of workers. ``FakeJobServer`` accepts
 only the test advances.
 """
 
-from .fake_clock import FakeClock
-from .fleet.fake_backend import FakeClusterBackend
-from .fleet.fake_job_server import FakeJobServer
-from .fleet.fake_processes import FakeHosts, FakeProcesses
-from .fleet.local_pool import FaultyPool, LocalPool
-from .nvml.fake_nvml import FakeNvml
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .fake_clock import FakeClock
+    from .fleet.fake_backend import FakeClusterBackend
+    from .fleet.fake_job_server import FakeJobServer
+    from .fleet.fake_processes import FakeHosts, FakeProcesses
+    from .fleet.local_pool import FaultyPool, LocalPool
+    from .nvml.fake_nvml import FakeNvml
 
 __all__ = [
     "FakeClock",
@@ -24,3 +28,22 @@ __all__ = [
     "FaultyPool",
     "LocalPool",
 ]
+
+_HOMES = {
+    "FakeClock": "fake_clock",
+    "FakeClusterBackend": "fleet.fake_backend",
+    "FakeHosts": "fleet.fake_processes",
+    "FakeJobServer": "fleet.fake_job_server",
+    "FakeNvml": "nvml.fake_nvml",
+    "FakeProcesses": "fleet.fake_processes",
+    "FaultyPool": "fleet.local_pool",
+    "LocalPool": "fleet.local_pool",
+}
+"""Module of each name. Modules are imported at first use: a program with one fake, or a worker, needs no other."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a name's module when the name is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -12,14 +12,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from typing import Any, Final
 
+import fsspec
 import pytest
-
-pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
-
-import s3fs
 
 _START_S: Final = 60
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
@@ -75,7 +72,7 @@ class S3Proxy(ThreadingHTTPServer):
         names = {"ENDPOINT_URL": self.url, "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "hidden-value"}
         for name, value in (names | {"DEFAULT_REGION": "us-east-1"}).items():
             monkeypatch.setenv(f"AWS_{name}", value)
-        s3fs.S3FileSystem.clear_instance_cache()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
     def sent_bytes(self, path: str) -> int:
         """Return how many bytes of an object were sent."""
@@ -160,7 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def s3_server() -> Iterator[S3Proxy]:
-    """Yield a proxy before a new, empty server."""
+    """Yield a proxy before a new, empty server; skip without the packages, which are imported only here."""
+    pytest.importorskip("s3fs")
+    if find_spec("moto") is None:
+        pytest.skip("moto is not installed")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **quiet) as process:

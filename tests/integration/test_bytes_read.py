@@ -18,6 +18,7 @@ from codecfleet.jobs.plan.track_ranges import TrackRanges
 from codecfleet.jobs.probe.job import probe
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.verify.job import verify
+from tests.small_film import small_film
 from tests.sweeps import swept
 
 from .local_jobs import remuxed, spec_of, transcode
@@ -26,7 +27,6 @@ from .test_kept_sources import Recorder
 
 __all__ = ["server"]
 
-FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 CONTAINERS: dict[str, dict[str, str]] = {
     "end.mp4": {},
     "front.mp4": {"movflags": "faststart"},
@@ -36,6 +36,8 @@ CONTAINERS: dict[str, dict[str, str]] = {
     "without-cues.mkv": {"live": "1"},
     "broadcast.ts": {},
 }
+PADDED = {"nal-hrd": "cbr", **dict.fromkeys(("b", "minrate", "maxrate", "bufsize"), "2400k")}
+"""Fills small pictures up to a film of 3 MB."""
 MOST = 1.1
 INDEXED, NOT_INDEXED = "end.mp4", ("fragmented.mp4", "dash.mp4", "without-cues.mkv")
 WORKERS = 3
@@ -52,9 +54,15 @@ def bucket(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         files.mkdir("films")
 
 
-def uploaded(folder: Path, name: str) -> str:
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten seconds of large packets of small pictures, with their sound."""
+    return small_film(tmp_path_factory.mktemp("film") / "film.mp4", sound=True, options=PADDED)
+
+
+def uploaded(film: Path, folder: Path, name: str) -> str:
     """Put the film into a container and that into the bucket; return the address."""
-    remuxed(FILM, folder / name, options=CONTAINERS[name])
+    remuxed(film, folder / name, options=CONTAINERS[name])
     files, path = stores.open_store(f"s3://films/{name}")
     files.put_file(str(folder / name), path)
     return f"s3://films/{name}"
@@ -82,21 +90,21 @@ def read_segments(ranges: TrackRanges, workers: int = 1) -> None:
                 pass
 
 
-def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
+def test_a_job_reads_each_byte_once(film: Path, tmp_path: Path, server: S3Proxy) -> None:
     """A job with sound reads at most 1.1 times the film for index, segments and side tracks."""
-    url = uploaded(tmp_path, "end.mp4")
+    url = uploaded(film, tmp_path, "end.mp4")
     with counted(server, url) as read:
-        transcode(spec_of(url, tmp_path / "o.mkv", segment_s=Fraction(2), preset=1, scale=(160, 90), no_journal=True))
+        transcode(spec_of(url, tmp_path / "o.mkv", segment_s=Fraction(2), preset=1, no_journal=True))
     assert 1 <= read[0] <= MOST
     assert not list(tmp_path.glob("*.blocks"))
 
 
 @pytest.mark.parametrize("name", swept(CONTAINERS, is_slow=lambda name: name not in FAST))
 def test_a_worker_elsewhere_reads_what_its_segments_need(
-    name: str, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
+    name: str, film: Path, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For all segments together, workers elsewhere read about the film's size: neither an index nor by searching."""
-    url = uploaded(tmp_path, name)
+    url = uploaded(film, tmp_path, name)
     index = read_source(url).index
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
     with counted(server, url) as read:
@@ -105,12 +113,14 @@ def test_a_worker_elsewhere_reads_what_its_segments_need(
 
 
 @pytest.mark.slow
-def test_workers_elsewhere_need_no_index(tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_elsewhere_need_no_index(
+    film: Path, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For a fragmented mp4, or Matroska without cues, three workers read as much as for an indexed mp4."""
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
 
     def read_in_all(name: str) -> float:
-        url = uploaded(tmp_path, name)
+        url = uploaded(film, tmp_path, name)
         index = read_source(url).index
         with counted(server, url) as read:
             read_segments(TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(2)), WORKERS)
@@ -121,20 +131,20 @@ def test_workers_elsewhere_need_no_index(tmp_path: Path, server: S3Proxy, monkey
 
 
 @pytest.mark.parametrize("name", swept(["end.mp4", "without-cues.mkv", "broadcast.ts"]))
-def test_probing_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy) -> None:
+def test_probing_reads_each_byte_once(name: str, film: Path, tmp_path: Path, server: S3Proxy) -> None:
     """``probe`` reads at most 1.1 times the film's size, however many times it opens the film."""
-    url = uploaded(tmp_path, name)
+    url = uploaded(film, tmp_path, name)
     with counted(server, url) as read:
         assert probe(url).size_bytes
     assert 0.9 <= read[0] <= MOST
     assert not list(tmp_path.glob("*.blocks"))
 
 
-def test_verifying_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
+def test_verifying_reads_each_byte_once(film: Path, tmp_path: Path, server: S3Proxy) -> None:
     """``verify`` reads at most 1.1 times the source and the output."""
     output = f"s3://films/{secrets.token_hex(4)}.mp4"
-    url = uploaded(tmp_path, "end.mp4")
-    part = {"end_s": Fraction(1, 2), "preset": 1, "scale": (160, 90), "no_journal": True}
+    url = uploaded(film, tmp_path, "end.mp4")
+    part = {"end_s": Fraction(1, 2), "preset": 1, "no_journal": True}
     transcode(spec_of(url, output, **part))
     with counted(server, url) as read, counted(server, output) as read_output:
         assert verify(url, output, end_s=Fraction(1, 2)).exact

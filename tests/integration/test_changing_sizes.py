@@ -25,7 +25,7 @@ TRACKS = {
     "hevc": ("film.ts", "libx265", X265),
     "av1": ("film.ivf", "libsvtav1", (("preset", "12"), ("svtav1-params", "lp=1"))),
 }
-GROWING = ((160, 90), (320, 180), (160, 90))
+GROWING = ((128, 72), (256, 144), (128, 72))
 
 
 def film(folder: Path, name: str, sizes: tuple[tuple[int, int], ...]) -> Path:
@@ -54,8 +54,8 @@ def test_the_output_has_the_largest_size(name: str, tmp_path: Path) -> None:
     """Whatever the container and the first picture state, the output has the largest size, and verifies as exact."""
     source, output = film(tmp_path, name, GROWING), tmp_path / "out.mkv"
     report = lossless(source, output)
-    assert (report.width, report.height) == (320, 180)
-    assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
+    assert (report.width, report.height) == (256, 144)
+    assert resized(report) == ["pictures of other sizes were scaled to 256x144: 50 of 128x72"]
     verdict = verify(str(source), str(output))
     assert [check.name for check in verdict.checks if check.failed] == []
 
@@ -67,7 +67,7 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
     for number, seconds in enumerate((Fraction(1, 2), Fraction(1), Fraction(60))):
         output = tmp_path / f"{number}.mkv"
         report = lossless(source, output, segment_s=seconds)
-        assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
+        assert resized(report) == ["pictures of other sizes were scaled to 256x144: 50 of 128x72"]
         found.append((len(report.segments), pictures(output)))
     assert len({segments for segments, _ in found}) > 1
     assert found[0][1] == found[1][1] == found[2][1]
@@ -77,7 +77,7 @@ def test_a_deinterlacer_counts_no_picture_twice(tmp_path: Path) -> None:
     """A deinterlacer needs pictures of neighbouring segments, which are not scaled twice."""
     report = lossless(film(tmp_path, "h264", GROWING), tmp_path / "out.mkv", deinterlace="on", segment_s=Fraction(1, 2))
     assert len(report.segments) > 1
-    assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
+    assert resized(report) == ["pictures of other sizes were scaled to 256x144: 50 of 128x72"]
 
 
 def test_another_size_is_given_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from .local_jobs import lossless, shown, shown_for_any_cuts, verified
 from .test_verify import Clip as SoundClip
 from .test_verify import write
 
-FRAMES = 60
+FRAMES = 36
 CLIP = Clip(
     times=constant_times(FRAMES),
     keyframes=frozenset(range(0, FRAMES, 6)),
@@ -55,7 +55,7 @@ TONED: dict[str, dict[str, object]] = {
     ],
 )
 def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
-    """One segment or five, one worker or three: the encoder gets the same pictures at the source's times."""
+    """One segment or three, one worker or three: the encoder gets the same pictures at the source's times."""
     source = make_clip(tmp_path / "source.mkv", clip)
     # x264 is lossless only in 8 bits.
     found = shown_for_any_cuts(source, tmp_path, pix_fmt=clip.pix_fmt[:7], **(STEPS | TONED)[name])
@@ -75,26 +75,22 @@ def test_verify_takes_the_same_steps(tmp_path: Path, name: str) -> None:
     assert {check.name for check in verdict.checks if check.declared} <= {"metadata.aspect"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "check"),
-    [
-        ({"crop": (96, 64, 0, 8)}, "pictures.alike"),
-        ({"turn": (0, 1, 1, 0)}, "pictures.alike"),
-        ({"place": (32, 20)}, "pictures.alike"),
-        ({"padded": (128, 160)}, "metadata.aspect"),
-    ],
-)
-def test_verify_notices_other_steps_than_the_report_names(
-    tmp_path: Path, changes: dict[str, object], check: str
-) -> None:
+def test_verify_notices_other_steps_than_the_report_names(tmp_path: Path) -> None:
     """Pictures that were cropped, turned or placed differently from the report fail."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
     output = tmp_path / "output.mp4"
     report = lossless(source, output, crop=(96, 64, 16, 8), rotate="90", pad=(128, 128))
     assert report.steps is not None
     assert verified(source, output, report).exact
-    told = report.model_copy(update={"steps": report.steps.model_copy(update=changes)})
-    assert check in {failed.name for failed in verified(source, output, told).failures}
+    others: list[tuple[dict[str, object], str]] = [
+        ({"crop": (96, 64, 0, 8)}, "pictures.alike"),
+        ({"turn": (0, 1, 1, 0)}, "pictures.alike"),
+        ({"place": (32, 20)}, "pictures.alike"),
+        ({"padded": (128, 160)}, "metadata.aspect"),
+    ]
+    for changes, check in others:
+        told = report.model_copy(update={"steps": report.steps.model_copy(update=changes)})
+        assert check in {failed.name for failed in verified(source, output, told).failures}, changes
 
 
 @pytest.mark.parametrize("name", swept(TONED))

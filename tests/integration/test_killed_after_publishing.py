@@ -19,14 +19,19 @@ from .local_jobs import film, spec_of, transcode
 __all__ = ["film"]
 
 _PROGRAM = """
-import os, signal, sys
-from codecfleet import TranscodeSpec
+import asyncio, os, signal, sys
+from codecfleet import Fleet, TranscodeSpec
 from codecfleet.jobs.journal.work import WorkPlace
-from tests.integration.local_jobs import transcode
+from codecfleet.testing import LocalPool
 
 # The first thing after the output has its name.
 WorkPlace.remove = lambda self: os.kill(os.getpid(), signal.SIGKILL)
-transcode(TranscodeSpec.model_validate_json(sys.argv[1]))
+
+async def main():
+    async with Fleet(pool=LocalPool(2)) as fleet:
+        await (await fleet.transcode(TranscodeSpec.model_validate_json(sys.argv[1])))
+
+asyncio.run(main())
 """
 
 

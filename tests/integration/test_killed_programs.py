@@ -92,7 +92,7 @@ def left(pids: list[int], places: Mapping[str, str]) -> tuple[list[int], list[Pa
 
 def long_job(film: Path, name: str) -> list[object]:
     """Return the arguments of a job that takes a few seconds."""
-    options = ("--segment-seconds", "1", "--preset", "4", "--scale", "480x270", "--end", str(END_S), "--workers", "2")
+    options = ("--segment-seconds", "1", "--preset", "4", "--scale", "320x180", "--end", str(END_S), "--workers", "2")
     return [*options, film, film.parents[1] / "out" / name]
 
 
@@ -157,7 +157,7 @@ def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, st
 def test_a_process_dies_in_the_middle(order: str, victim: str, film: Path) -> None:
     """If a worker, the host or one of Ray's processes is killed, the output is the same, and nothing is left."""
     out = film.parents[1] / "out"
-    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270), end_s=Fraction(END_S)))
+    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(320, 180), end_s=Fraction(END_S)))
     with program(*long_job(film, "killed.mp4"), env={**os.environ, "CODECFLEET_RAY": order}) as process:
         wait_for(process, "segment_finished")
         below = family(process)

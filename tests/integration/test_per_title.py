@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet import Fleet, LadderSpec
+from codecfleet import Fleet, LadderReport, LadderSpec
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.quality.measuring import UNITS
 from codecfleet.errors import Unsupported, UsageError
@@ -48,8 +48,8 @@ bufsize = "40k"
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A film of three seconds, with a keyframe every half second."""
-    clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 12)))
+    """A film of two seconds, with a keyframe every half second."""
+    clip = Clip(times=constant_times(50), keyframes=frozenset(range(0, 50, 12)))
     return make_clip(tmp_path_factory.mktemp("film") / "film.mp4", clip)
 
 
@@ -82,11 +82,23 @@ class CountingPool(LocalPool):
         return result
 
 
-def test_the_renditions_are_points_of_the_hull_with_any_workers(film: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(film: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[LadderReport, int]:
+    """The film's ladder, made by one worker, and the number of its probes."""
+
+    async def made() -> tuple[LadderReport, int]:
+        async with Fleet(pool=(pool := CountingPool(1))) as fleet:
+            return await fleet.ladder(wanted(film, tmp_path_factory.mktemp("whole"))), pool.measured.total()
+
+    return asyncio.run(made())
+
+
+def test_the_renditions_are_points_of_the_hull_with_any_workers(
+    film: Path, whole: tuple[LadderReport, int], tmp_path: Path
+) -> None:
     """They are named after their sizes, keep the limits of the preset, and the report says how they were chosen."""
-    spec = wanted(film, tmp_path / "one")
-    report = ladder(spec, 1)
-    written = json.loads((Path(spec.output) / "ladder.json").read_text())
+    report, _ = whole
+    written = json.loads((Path(report.output) / "ladder.json").read_text())
     title = written["per_title"]["codecs"]["h264"]
     assert written["per_title"]["measured"] == [64, 48]
     assert next(iter(title["chosen"].values()))["for"] == "high"
@@ -102,14 +114,14 @@ def test_the_renditions_are_points_of_the_hull_with_any_workers(film: Path, tmp_
     assert set(title["chosen"]) | {each.name for each in report.left_out} >= set(LIMITS)
     other = wanted(film, tmp_path / "three")
     ladder(other, 3)
-    assert contents(Path(other.output)) == contents(Path(spec.output))
+    assert contents(Path(other.output)) == contents(Path(report.output))
 
 
-def test_probes_are_not_repeated(film: Path, tmp_path: Path) -> None:
+def test_probes_are_not_repeated(film: Path, whole: tuple[LadderReport, int], tmp_path: Path) -> None:
     """A ladder that was cancelled while it probed goes on with the other probes, and gives the same bytes."""
-    spec, whole = wanted(film, tmp_path / "ended"), wanted(film, tmp_path / "whole")
+    spec, (report, full) = wanted(film, tmp_path), whole
 
-    async def made(spec: LadderSpec, pool: CountingPool, *, is_ended: bool = False) -> int:
+    async def made(pool: CountingPool, *, is_ended: bool = False) -> int:
         async with Fleet(pool=pool) as fleet:
             task = asyncio.create_task(fleet.ladder(spec))
             if is_ended:
@@ -118,13 +130,12 @@ def test_probes_are_not_repeated(film: Path, tmp_path: Path) -> None:
             await asyncio.gather(task, return_exceptions=is_ended)
         return pool.measured.total()
 
-    async def run() -> tuple[int, int]:
-        await made(spec, CountingPool(1, reached=6), is_ended=True)
-        return await made(whole, CountingPool(2)), await made(spec, CountingPool(2))
+    async def run() -> int:
+        await made(CountingPool(1, reached=6), is_ended=True)
+        return await made(CountingPool(2))
 
-    full, rest = asyncio.run(run())
-    assert 0 < rest < full
-    assert contents(Path(spec.output)) == contents(Path(whole.output))
+    assert 0 < asyncio.run(run()) < full
+    assert contents(Path(spec.output)) == contents(Path(report.output))
 
 
 def test_a_plan_shows_the_probes_and_then_the_choice(film: Path, tmp_path: Path) -> None:

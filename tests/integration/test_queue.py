@@ -21,6 +21,7 @@ from codecfleet.cluster.queue.values import RunEnd, Usage
 from codecfleet.errors import QueueFull
 from codecfleet.jobs.journal.found_work import find_work
 from codecfleet.jobs.verify.job import verify
+from codecfleet.testing import LocalPool
 from tests.postgres_server import postgres_server
 from tests.queue_drivers import end_drivers
 
@@ -70,7 +71,7 @@ def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def arguments(film: Path, output: Path, report: Path, scale: str = "480x270") -> list[str]:
+def arguments(film: Path, output: Path, report: Path, scale: str = "384x216") -> list[str]:
     """Return the arguments of a job with six segments."""
     options = ["--segment-seconds", "1", "--preset", "6", "--scale", scale, "--workers", "1", "--end", "6"]
     return ["transcode", *options, "--report", str(report), str(film), str(output)]
@@ -104,7 +105,7 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
     output, report = tmp_path / "o.mp4", tmp_path / "report.json"
     async with Queue(place, starts_driver=False) as queue:
         # A frozen driver's job is released only at its guard's deadline, and must not be finished before.
-        scale = "960x540" if how is signal.SIGSTOP else "480x270"
+        scale = "960x540" if how is signal.SIGSTOP else "384x216"
         job = await queue.submit(arguments(film, output, report, scale), job_id="film")
         with driver(place) as first:
             await until(lambda: finished(output) >= 3)
@@ -185,7 +186,7 @@ async def test_a_submitted_spec_gives_the_bytes_of_a_fleet(own_queue: Path, film
     async with Queue(own_queue) as queue:
         job = await queue.submit(spec)
         assert (await asyncio.wait_for(queue.wait(job.job_id), 60)).state is QueueState.DONE
-    async with Fleet() as fleet:
+    async with Fleet(pool=LocalPool(1)) as fleet:
         await (await fleet.transcode(spec.model_copy(update={"output": "direct.mp4"})))
     assert (tmp_path / "queued.mp4").read_bytes() == (tmp_path / "direct.mp4").read_bytes()
 

@@ -14,6 +14,7 @@ import pytest_asyncio
 from codecfleet.cluster.fleet.leases.connecting import ground_on
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.fleet.pool import Pool, more_slots
+from codecfleet.cluster.machine import cores
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.errors import (
@@ -59,7 +60,7 @@ async def test_results_travel(pool: Pool) -> None:
         await pool.submit(works.ReturnUnpicklable(job="j", label="c"))
     before = _objects_in_store()
     for label in "defg":
-        work = works.MakeArray(job="j", label=label, length=64 << 20)
+        work = works.MakeArray(job="j", label=label, length=8 << 20)
         assert not (await pool.submit(work)).flags.writeable
     await until(lambda: _has_no_more_objects_than(before))
     assert await pool.submit(works.Ask(job="j", label="a")) == process
@@ -128,7 +129,10 @@ def _objects_in_store() -> int:
 
 async def test_pools_share_a_connection(private_ray: Connection) -> None:
     """Several pools can be open, even if they ask for more slots than there are cores."""
+    slots = cores() + 1
     async with AsyncExitStack() as opened:
-        pools = [await opened.enter_async_context(LeasedPool(ground_on(private_ray, 9).reach, 9)) for _ in range(2)]
+        pools = [
+            await opened.enter_async_context(LeasedPool(ground_on(private_ray, slots).reach, slots)) for _ in range(2)
+        ]
         processes = {await pool.submit(works.Ask(job="j", label="a")) for pool in pools}
     assert len(processes) == 2

@@ -6,12 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+import fsspec
 import pytest
-
-pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
-
-import s3fs
+from fsspec import AbstractFileSystem
 
 from codecfleet.jobs.verify.job import verify
 
@@ -35,7 +32,7 @@ class Place(NamedTuple):
     """A store, a cluster, and a film that both hold."""
 
     store: S3Proxy
-    files: s3fs.S3FileSystem
+    files: AbstractFileSystem
     cluster: RayCluster
     film: Path
 
@@ -56,8 +53,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         ):
             for name, value in keys.items():
                 patch.setenv(name, value)
-            s3fs.S3FileSystem.clear_instance_cache()
-            files = s3fs.S3FileSystem()
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            files = fsspec.filesystem("s3")
             files.mkdir("films")
             files.put_file(str(film), "films/film.mp4")
             yield Place(store, files, cluster, film)

@@ -17,8 +17,6 @@ from codecfleet import Fleet
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-httpx, *_ = (pytest.importorskip(name) for name in ("httpx", "fastapi", "uvicorn"))
-
 APP = Path(__file__).parents[2] / "examples" / "service" / "app.py"
 CLIPS = ["broken.mp4", "long.mp4", "short.mp4"]
 QUICK = {"preset": 1, "height": 90}
@@ -26,7 +24,9 @@ QUICK = {"preset": 1, "height": 90}
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    """The example as a module."""
+    """The example as a module, with the packages that only it needs."""
+    for name in ("httpx", "fastapi", "uvicorn"):
+        pytest.importorskip(name)
     found = importlib.util.spec_from_file_location("service_example", APP)
     assert found is not None
     assert found.loader is not None
@@ -55,6 +55,8 @@ def media(clips: Path, tmp_path: Path) -> Path:
 @asynccontextmanager
 async def client(example: ModuleType, media: Path) -> AsyncIterator[Any]:
     """Open the service in this process with threads as workers; yield a client."""
+    import httpx
+
     app = example.create_app(Fleet(pool=LocalPool(2)), media)
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://s") as found:

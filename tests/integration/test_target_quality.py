@@ -21,28 +21,20 @@ from codecfleet.actors.segment.together import EncodeTogether
 from codecfleet.errors import JournalRefused, RequestError, Unsupported, UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.small_film import small_film
 from tests.sweeps import swept
 
 from .local_jobs import spec_of, transcode, verified
 from .test_resume import interrupted
 
-FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
-SIZE = (128, 72)
 NEAR_DB = 0.3
 """Half of what a segment may be away, and half of a step of the coarsest scale."""
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten seconds of small pictures in almost lossless H.264, with an access point every second."""
-    path = tmp_path_factory.mktemp("film") / "film.mkv"
-    with av.open(str(FILM)) as source, av.open(str(path), "w") as made:
-        stream = made.add_stream("libx264", rate=24, options={"preset": "ultrafast", "crf": "4", "sc_threshold": "0"})
-        stream.width, stream.height, stream.codec_context.gop_size = *SIZE, 24
-        for frame in source.decode(video=0):
-            made.mux(stream.encode(frame.reformat(*SIZE, "yuv420p")))
-        made.mux(stream.encode(None))
-    return path
+    """Six seconds of small pictures in almost lossless H.264, with an access point every second."""
+    return small_film(tmp_path_factory.mktemp("film") / "film.mkv", frames=144)
 
 
 def made(source: Path, output: Path, target: str, workers: int = 2, **options: object) -> Report:
@@ -107,9 +99,9 @@ def test_vmaf_is_reached_with_the_same_bytes_from_any_workers(film: Path, tmp_pa
 @pytest.mark.parametrize(
     ("target", "near"), swept([("xpsnr:35:p5", NEAR_DB), ("xpsnr:38", NEAR_DB), ("ssim:0.95", 0.005)])
 )
-def test_a_long_segment_is_searched_on_a_sample(target: str, near: float, film: Path, tmp_path: Path) -> None:
+def test_a_long_segment_is_searched_on_a_sample(target: str, near: float, tmp_path: Path) -> None:
     """Two of its encodings are short, and the whole one, or a second one, is near the target by any metric."""
-    report = made(film, tmp_path / "out.mp4", target, segment_s=Fraction(10))
+    report = made(small_film(tmp_path / "film.mkv"), tmp_path / "out.mp4", target, segment_s=Fraction(10))
     (segment,) = report.segments
     assert segment.frames_out > 200
     assert segment.quality is not None
@@ -164,7 +156,7 @@ class Watched(WorkContext):
         """Report frames."""
         assert frames >= 0
         super().advance(frames)
-        assert self.frames_done <= 240
+        assert self.frames_done <= 144
 
 
 def test_renditions_with_and_without_a_target_share_passes(film: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 from codecfleet.actors.task_owner import TaskOwner
 from codecfleet.cluster.queue.background import _keep_driving, drive, driver_lock, hold_driver_lock
 from codecfleet.cluster.queue.deciding import WAIT_S
-from codecfleet.cluster.queue.driver import CLAIM, HOLD, Driver, Obstacle
-from codecfleet.cluster.queue.guard import clock
+from codecfleet.cluster.queue.driver import Driver, Obstacle
+from codecfleet.cluster.queue.guard import CLAIM, HOLD, clock
 from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import Transaction
