@@ -39,7 +39,7 @@ NODES = {
 
 def probed(nvml: NvmlLike) -> NvmlReport:
     """Probe without letting time pass."""
-    return probe_nvml(nvml, sleep=lambda _: None)
+    return probe_nvml(nvml)
 
 
 def device(report: NvmlReport, uuid: str) -> DeviceReport:
@@ -55,7 +55,6 @@ def busy(fake: FakeNvml) -> FakeNvml:
         each.used_bytes = GIB
         each.processes = [DeviceProcess(4711, 3 * GIB, 20, 30, 40)]
         each.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 60, 5000)]
-        each.gpm_percent = {"nvdec0": 50.0}
         each.ecc_uncorrected = 3
         each.recovery_action = 1
         for piece in each.slices:

@@ -40,7 +40,7 @@ PROBE = """
 import sys, pynvml
 from pydantic import TypeAdapter
 from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
-sys.stdout.buffer.write(TypeAdapter(NvmlReport).dump_json(probe_nvml(pynvml, sleep=lambda _: None)))
+sys.stdout.buffer.write(TypeAdapter(NvmlReport).dump_json(probe_nvml(pynvml)))
 """
 CAPABILITIES = """
 import json, sys

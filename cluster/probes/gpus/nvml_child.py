@@ -1,6 +1,6 @@
 """Queries NVML in a child process, so that a hung driver does not hang this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,9 +42,9 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
     yield {"vgpu_hosts": hosts, "vgpu_guests": guests}
 
 
-def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
-    """Query NVML, or a substitute, in this process; ``probe_nvml`` documents ``sleep``. Never raises."""
-    report = probe_nvml(nvml, sleep=sleep)
+def read_nvml(nvml: NvmlLike) -> NvmlAnswers:
+    """Query NVML, or a substitute, in this process; never raises."""
+    report = probe_nvml(nvml)
     return NvmlAnswers(report, *_read_vgpus(nvml, report))
 
 

@@ -21,7 +21,7 @@ from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Incremented when fields of the report change; reports of another version are refused."""
 
 

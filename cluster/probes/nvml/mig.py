@@ -21,7 +21,7 @@ SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, except ``gpm_percent``; ``profiles`` are the GPU's profiles. Never raises."""
+    """Query how a GPU is partitioned; ``profiles`` are the GPU's profiles. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
@@ -113,7 +113,6 @@ def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfil
         profile=_slice_profile(questions, handle, gpu_instance, profiles),
         memory=ask("nvmlDeviceGetMemoryInfo", read=read_memory),
         engines=known(ask("nvmlDeviceGetAttributes_v2", read=_shared_counts), ()),
-        gpm_percent=Unavailable(Absence.NOT_FOUND, "per-engine use was not measured"),
     )
 
 

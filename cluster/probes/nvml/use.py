@@ -27,8 +27,8 @@ RECOVERY_ACTIONS = dict(enumerate(WORDS["recovery_action"]))
 _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 
 
-def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
-    """Query how busy a device is; ``gpm_percent`` was measured separately. Never raises.
+def probe_use(questions: DeviceQuestions, since_us: int = 0) -> DeviceUse:
+    """Query how busy a device is; never raises.
 
     The driver keeps samples of processes that have long been idle. Samples before ``since_us``, on the driver's clock,
     are left out.
@@ -51,7 +51,6 @@ def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], 
         encoder_latency_us=latency_us,
         encoder_sessions=ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
         processes=_processes(questions, since_us),
-        gpm_percent=gpm_percent,
     )
 
 
@@ -128,7 +127,7 @@ def _percent(value: int) -> int | None:
     return int(value) if int(value) <= FULL_PERCENT else None
 
 
-def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
+def probe_health(questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
     """Query a device's health. Call this last, because ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(
@@ -140,7 +139,6 @@ def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused
         recovery_action=ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION_FIELD], read=_read_action),
         xids=xids,
         lost=questions.lost,
-        xids_refused=xids_refused,
     )
 
 

@@ -60,7 +60,6 @@ class DeviceUse:
     encoder_latency_us: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
-    gpm_percent: Maybe[dict[str, float]]  # the use of each engine by name, such as "nvdec0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,6 @@ class Health:
     recovery_action: Maybe[str]  # the driver's advice, for example "none", "reset", "reboot" or "drain"
     xids: tuple[int, ...] = ()  # Xid errors since the watch began
     lost: str = ""  # why the device cannot be used; "" if it can be used
-    xids_refused: Unavailable | None = None  # why Xid errors cannot be watched; None if they can be watched
 
 
 def why_unplaceable(health: Health) -> str:
@@ -107,7 +105,6 @@ class MigSlice:
     profile: str
     memory: Maybe[MemoryUse]
     engines: tuple[EngineCount, ...]
-    gpm_percent: Maybe[dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
 
     Facts that only a real machine has are absent.
     """
-    answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
+    answers = read_nvml(FakeNvml(node))
     own = tuple(trial for device in node.devices if device.kind.is_processor for trial in device.trials)
     return NodeReport(
         host=HostReport(

@@ -166,9 +166,6 @@ class FakeNvml:
             "nvmlGpuInstanceGetInfo": self._gpu_instance_info,
             "nvmlGpmSampleAlloc": self.gpm.alloc,
             "nvmlGpmSampleFree": self.gpm.free,
-            "nvmlGpmSampleGet": lambda handle, sample: self.gpm.take(
-                self._device_of(handle, "nvmlGpmSampleGet"), sample
-            ),
             "nvmlGpmMigSampleGet": self._gpm_take_slice,
             "nvmlGpmMetricsGet": self.gpm.measure,
             "nvmlEventSetCreate": self._create_event_set,

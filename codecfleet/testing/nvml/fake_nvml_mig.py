@@ -220,7 +220,7 @@ class GpmSamples:
     """
 
     def __init__(self) -> None:
-        self._taken: dict[int, FakeNvmlDevice | FakeSlice | None] = {}
+        self._taken: dict[int, FakeSlice | None] = {}
         self._next = 0x9000_0000
         self.idle_for_missing = False
         self.metrics_end = int(pynvml.NVML_GPM_METRIC_MAX)
@@ -241,12 +241,11 @@ class GpmSamples:
         if self._taken.pop(address_of(sample), refuse) is refuse:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def take(self, target: FakeNvmlDevice | FakeSlice, sample: object) -> object:
-        """Sample a GPU or a slice."""
-        device = target.device if isinstance(target, FakeSlice) else target
-        if device.architecture < HOPPER:
+    def take(self, piece: FakeSlice, sample: object) -> object:
+        """Sample a slice."""
+        if piece.device.architecture < HOPPER:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._taken[address_of(sample)] = target
+        self._taken[address_of(sample)] = piece
         return sample
 
     def measure(self, asked: Any) -> Any:
@@ -258,7 +257,9 @@ class GpmSamples:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for position in range(asked.numMetrics):
             metric = asked.metrics[position]
-            engine, index = METRICS[int(metric.metricId)]
+            engine, index = next(
+                (each, ids.index(metric.metricId)) for each, ids in METRICS.items() if metric.metricId in ids
+            )
             exists = index < first.simulated.engines.get(engine, 0)
             is_reported = exists or self.idle_for_missing
             metric.nvmlReturn = pynvml.NVML_SUCCESS if is_reported else pynvml.NVML_ERROR_NOT_SUPPORTED

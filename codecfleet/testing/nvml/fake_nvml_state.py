@@ -117,7 +117,6 @@ class FakeNvmlDevice:
     jpeg_percent: int = 0
     ofa_percent: int = 0
     used_bytes: int = 0
-    gpm_percent: dict[str, float] = field(default_factory=dict)
     processes: list[DeviceProcess] = field(default_factory=list)
     sessions: list[CodecSession] = field(default_factory=list)
     ecc_uncorrected: int = 0

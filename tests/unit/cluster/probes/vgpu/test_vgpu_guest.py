@@ -31,7 +31,7 @@ def _nvml(device: SimulatedDevice) -> FakeNvml:
 
 
 def _asked(nvml: FakeNvml) -> NvmlAnswers:
-    return read_nvml(nvml, sleep=lambda _: None)
+    return read_nvml(nvml)
 
 
 def _reports(nvml: FakeNvml) -> tuple[DeviceReport, VgpuGuestReport]:

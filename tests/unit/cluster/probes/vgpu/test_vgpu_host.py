@@ -126,7 +126,7 @@ def test_every_function_of_the_guides_host_tables_is_called() -> None:
     """On a host, each NVML function in the tables of the guide's chapter 2 is called."""
     nvml, _ = _busy_host()
     recorder = Recorder(nvml)
-    read_nvml(recorder, sleep=lambda _: None)
+    read_nvml(recorder)
     assert len(HOST_FUNCTIONS) > 30
     assert HOST_FUNCTIONS - recorder.names == set()
     assert HOST_FUNCTIONS - set(nvml.calls) == set()
@@ -166,7 +166,7 @@ def test_guest_without_a_driver_has_no_version() -> None:
 def test_only_a_host_hosts(mode: int) -> None:
     """Only the mode HOST_VGPU leads to a host's report and to calls about vGPUs."""
     nvml, _ = _nvml(replace(HOST, virtualization=mode, vgpus=()))
-    assert read_nvml(nvml, sleep=lambda _: None).vgpu_hosts == {}
+    assert read_nvml(nvml).vgpu_hosts == {}
     assert not any("Vgpu" in name for name in nvml.calls)
 
 
