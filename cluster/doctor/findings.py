@@ -217,10 +217,8 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
         cause = f"no table lists its type, {gpu.name}, so it is rated as a whole GPU"
         fix = "set vgpu_share in the policy, for example 0.25 if four vGPUs share the GPU"
         yield Finding(Weight.LIMITED, "this vGPU's share of its GPU is unknown", cause, fix)
-    uuid = known(gpu.uuid, "")
-    if guest := report.vgpu_guests.get(uuid):
-        yield from _licence(licence_of(guest.licences, report.taken_utc), gpu)
-    host = report.vgpu_hosts.get(uuid)
+    yield from _licence(licence_of(gpu.licences, report.taken_utc), gpu)
+    host = report.vgpu_hosts.get(gpu.key)
     vgpus = () if host is None else known(host.active, ())
     if without := sum(known(vgpu.licensed, otherwise=True) is False for vgpu in vgpus):
         title = f"{without} of the vGPUs on this GPU {'has' if without == 1 else 'have'} no licence"

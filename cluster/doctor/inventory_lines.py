@@ -13,6 +13,7 @@ from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigReport
 from ..probes.report.engines import Engine
+from ..probes.vgpu.guest import GUEST_VIEWS
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .findings import findings, needs_repair
@@ -177,7 +178,9 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
     whole = to_json(report)
     gpus = whole["nvml"]["devices"] if report.gpus else []
     if part == "vgpu":
-        found = {"hosts": whole["vgpu_hosts"], "guests": whole["vgpu_guests"]}
+        said = ("virtualization", "uuid", "uuid_is_stable", "pci_bus_id", "use", "licences", "facts")
+        guests = {gpu["uuid"]: {key: gpu[key] for key in said} for gpu in gpus if gpu["virtualization"] in GUEST_VIEWS}
+        found = {"hosts": whole["vgpu_hosts"], "guests": guests}
     elif part == "mig":
         found = {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
     else:

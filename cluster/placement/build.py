@@ -77,11 +77,10 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
     shared = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.allocatable
     if device.kind.is_integrated and not isinstance(shared, Unavailable):
         device = replace(device, free_memory_bytes=shared.allocatable_bytes)
-    guest = None if device.parent else report.vgpu_guests.get(uuid)
     closed = why_no_cuda(judged, own_uuid) if device.state is DeviceState.OPEN else ""
     return replace(
         device,
-        fps_max=None if guest is None else fps_limit(gpu.kind, licence_of(guest.licences, report.taken_utc)),
+        fps_max=None if device.parent else fps_limit(gpu.kind, licence_of(gpu.licences, report.taken_utc)),
         untried="" if device.trials else _why_untried(report),
         no_kernels=why_stopped(judged, Stops.KERNELS, own_uuid),
         compatibility=grade_of(judged, own_uuid),

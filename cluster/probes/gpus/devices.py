@@ -12,16 +12,18 @@ from ..nvml.events import watch_events
 from ..nvml.facts import WORDS, ask_virtualization, probe_facts
 from ..nvml.mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
 from ..nvml.use import probe_health, probe_use
-from ..report.absence import Maybe, Unavailable, known
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_kinds import DeviceKind
 from ..report.device_report import DeviceReport
 from ..report.gpu_identity import GUEST
-from ..vgpu.guest import guest_absence
+from ..vgpu.guest import GUEST_VIEWS, guest_absence
+from ..vgpu.licence import ask_licences
 
 VIDEO_CLOCK = 3
 NOT_SUPPORTED = 3
 
 ARCHITECTURES = {number: name for number, name in enumerate(WORDS["architecture"]) if name}
+_NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is not a vGPU guest")
 _IGPU_NAMES = ("orin", "thor", "xavier", "tegra")
 
 
@@ -116,6 +118,7 @@ def _probe_device(nvml: NvmlLike, index: int, handle: Maybe[Any], xids: tuple[in
         engines=whole_gpu_engines(profiles),
         use=probe_use(questions),
         mig=probe_mig(questions, profiles),
+        licences=ask_licences(questions) if virtualization in GUEST_VIEWS else _NO_GUEST,
         facts=facts,
         # Health comes last, so that it includes faults that other queries found.
         health=probe_health(questions, xids),

@@ -19,10 +19,9 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import MigSlice
 from ..report.engines import Engine
 from ..vgpu.buffers import with_safe_vgpu_calls
-from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus, running_vgpus
-from ..vgpu.hosted import scheduler_words
-from ..vgpu.instances import ask_licences
-from ..vgpu.licence import licence_of
+from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus, scheduler_words
+from ..vgpu.instances import running_vgpus
+from ..vgpu.licence import ask_licences, licence_of
 from .devices import questions_for
 from .live_health import DeviceHealth, own_use
 

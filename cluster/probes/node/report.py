@@ -17,7 +17,6 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceReport
 from ..report.engines import Direction, Engine, Trial
 from ..tegra.module import TegraReport
-from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
@@ -77,7 +76,6 @@ class NodeReport:
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
     vgpu_hosts: dict[str, VgpuHostReport]  #: reports on GPUs that host vGPUs, by UUID
-    vgpu_guests: dict[str, VgpuGuestReport]  #: reports on vGPUs, by UUID
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]

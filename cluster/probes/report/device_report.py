@@ -136,6 +136,26 @@ class MigReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LicensableFeature:
+    """A vGPU software product that can be licensed."""
+
+    code: int
+    product: str
+    is_licensed: bool
+    is_enabled: bool
+    licence_info: str
+    expires_utc: Maybe[str]  # when the licence ends, as "YYYY-MM-DD hh:mm:ss"
+
+
+@dataclass(frozen=True, slots=True)
+class LicensableFeatures:
+    """Whether licensing applies to a device, and for which products the device can be licensed."""
+
+    licensing_supported: bool
+    features: tuple[LicensableFeature, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
     """A GPU, vGPU or iGPU of a node, with its MIG instances."""
 
@@ -155,6 +175,7 @@ class DeviceReport:
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
+    licences: Maybe[LicensableFeatures]  # absent unless this machine is a guest
     # facts for display, such as serial number, VBIOS, PCIe, power and temperature
     facts: dict[str, Maybe[str | int | float | bool]]
 

@@ -38,7 +38,6 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
         pynvvideocodec=_NOT_PROBED,
         tegra=_NOT_PROBED,
         vgpu_hosts=answers.vgpu_hosts,
-        vgpu_guests=answers.vgpu_guests,
         software=own or documented_software_trials(),
         devices=tuple(trials for device in node.devices for trials in _device_trials(device)),
         probe_problems=(),

@@ -11,7 +11,7 @@ from codecfleet.cluster.probes.gpus.nvml_child import read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
-from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
+from codecfleet.cluster.probes.vgpu.instances import VgpuCompatibility
 from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeFbcSession
@@ -146,7 +146,7 @@ def test_refused_questions_become_reasons_and_hide_no_others() -> None:
     (found,) = held(report.active)
     refused = {
         Absence.NOT_SUPPORTED: (found.mdev_uuid, found.accounting, report.types[0].licence),
-        Absence.NO_PERMISSION: (found.use,),
+        Absence.NO_PERMISSION: (found.use.sm_percent, found.use.decoder_percent),
         Absence.FUNCTION_NOT_FOUND: (found.compatibility, report.metadata),
     }
     assert all(missing(each).absence is absence for absence, answers in refused.items() for each in answers)
