@@ -32,7 +32,6 @@ class NvmlReport:
     """A machine's driver and devices, from NVML."""
 
     driver_version: Maybe[str]
-    nvml_version: Maybe[str]
     cuda_driver_version: Maybe[str]  # the newest CUDA version that the loaded driver supports ("13.0")
     library_problem: Unavailable | None  # why NVML could not be used
     fix: str  # the fix if NVML could not be used; "" if unknown
@@ -45,7 +44,6 @@ def probe_nvml(nvml: NvmlLike) -> NvmlReport:
     if isinstance(opened, Unavailable):
         return NvmlReport(
             driver_version=opened,
-            nvml_version=opened,
             cuda_driver_version=opened,
             library_problem=opened,
             fix=_fix_of(code),
@@ -56,7 +54,6 @@ def probe_nvml(nvml: NvmlLike) -> NvmlReport:
         cuda = ask_named(nvml, "nvmlSystemGetCudaDriverVersion_v2")
         return NvmlReport(
             driver_version=ask_named(nvml, "nvmlSystemGetDriverVersion"),
-            nvml_version=ask_named(nvml, "nvmlSystemGetNVMLVersion"),
             cuda_driver_version=cuda if isinstance(cuda, Unavailable) else cuda_version(cuda),
             library_problem=count if isinstance(count, Unavailable) else None,
             fix=_fix_of(code),

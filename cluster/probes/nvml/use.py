@@ -20,7 +20,6 @@ _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphics
 
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 SINCE_LOAD = 0  # NVML_VOLATILE_ECC: errors since the driver was loaded
-RETIREMENT_CAUSES = (0, 1)  # the numbers in NVML for many single-bit errors, and for a double-bit error
 RECOVERY_ACTION_FIELD = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 RECOVERY_ACTIONS = dict(enumerate(WORDS["recovery_action"]))
 
@@ -34,28 +33,22 @@ def probe_use(questions: DeviceQuestions, since_us: int = 0) -> DeviceUse:
     are left out.
     """
     ask = questions.ask
-    stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
-    sessions_open, fps, latency_us = (stats,) * 3 if isinstance(stats, Unavailable) else stats
     return DeviceUse(
         gpu_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.gpu)),
         memory_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.memory)),
         encoder_percent=ask("nvmlDeviceGetEncoderUtilization", read=_first),
         decoder_percent=ask("nvmlDeviceGetDecoderUtilization", read=_first),
-        jpeg_percent=ask("nvmlDeviceGetJpgUtilization", read=_first),
-        ofa_percent=ask("nvmlDeviceGetOfaUtilization", read=_first),
         encoder_capacity_percent={
             name: ask("nvmlDeviceGetEncoderCapacity", query, read=int) for query, name in _CODECS.items()
         },
-        encoder_sessions_open=sessions_open,
-        encoder_fps=fps,
-        encoder_latency_us=latency_us,
+        encoder_sessions_open=ask("nvmlDeviceGetEncoderStats", read=_first),
         encoder_sessions=ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
         processes=_processes(questions, since_us),
     )
 
 
-def _first(pair: Any) -> int:
-    return int(pair[0])
+def _first(values: Any) -> int:
+    return int(values[0])
 
 
 def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
@@ -131,9 +124,7 @@ def probe_health(questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
     """Query a device's health. Call this last, because ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(
-        ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
         ecc_uncorrected=ask("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD, read=int),
-        retired_pages=_retired_pages(questions),
         retirement_pending=ask("nvmlDeviceGetRetiredPagesPendingStatus", read=lambda state: bool(state == 1)),
         remapped_rows_pending=ask("nvmlDeviceGetRemappedRows", read=lambda rows: bool(rows[2] != 0)),
         recovery_action=ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION_FIELD], read=_read_action),
@@ -154,9 +145,3 @@ def read_field(values: Any) -> float | int:
         raise CodeAnswered(int(value.nvmlReturn))
     number: float | int = getattr(value.value, _VALUE_FIELDS[int(value.valueType)])
     return number
-
-
-def _retired_pages(questions: DeviceQuestions) -> Maybe[int]:
-    counts = [questions.ask("nvmlDeviceGetRetiredPages", cause, read=len) for cause in RETIREMENT_CAUSES]
-    refused = next((count for count in counts if isinstance(count, Unavailable)), None)
-    return refused or sum(count for count in counts if not isinstance(count, Unavailable))

@@ -52,12 +52,8 @@ class DeviceUse:
     memory_percent: Maybe[int]
     encoder_percent: Maybe[int]
     decoder_percent: Maybe[int]
-    jpeg_percent: Maybe[int]
-    ofa_percent: Maybe[int]
     encoder_capacity_percent: dict[str, Maybe[int]]
     encoder_sessions_open: Maybe[int]
-    encoder_fps: Maybe[int]
-    encoder_latency_us: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
 
@@ -66,9 +62,7 @@ class DeviceUse:
 class Health:
     """The faults that a device and its driver report."""
 
-    ecc_enabled: Maybe[bool]
     ecc_uncorrected: Maybe[int]  # errors since the driver was loaded
-    retired_pages: Maybe[int]
     retirement_pending: Maybe[bool]
     remapped_rows_pending: Maybe[bool]
     recovery_action: Maybe[str]  # the driver's advice, for example "none", "reset", "reboot" or "drain"

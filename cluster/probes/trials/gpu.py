@@ -116,7 +116,6 @@ def _trial(
     how: How = How.TRIED,
     *,
     caps: Mapping[str, Any] = MappingProxyType({}),
-    took_s: float = 0.0,
 ) -> Trial:
     return Trial(
         case=sample.case(_DIRECTION[engine]),
@@ -130,7 +129,6 @@ def _trial(
         engines=caps.get("num_decoder_engines" if engine is Engine.NVDEC else "num_encoder_engines"),
         reason="" if fault is None else fault.reason,
         fix="" if fault is None else fault.fix,
-        took_s=took_s,
     )
 
 
@@ -150,14 +148,14 @@ def try_nvdec(
     ends_s = clock() + limit_s * _TRY_UNTIL
     for name in names:
         yield name
-        sample, stream, began_s, how = BY_NAME[name], streams.get(name), clock(), How.ASKED
+        sample, stream, how = BY_NAME[name], streams.get(name), How.ASKED
         caps, error = _attempt(partial(_decoder_caps, nvc, sample))
         fault = decode_fault(error) if error else None if caps.get("supported") else _NO_DECODER
-        if fault is None and stream is not None and began_s < ends_s:
+        if fault is None and stream is not None and clock() < ends_s:
             how = How.TRIED
             wrong, error = _attempt(partial(_wrong, nvc, sample, stream))
             fault = decode_fault(error) if error else wrong
-        yield name, _trial(Engine.NVDEC, sample, fault, how, caps=caps, took_s=clock() - began_s)
+        yield name, _trial(Engine.NVDEC, sample, fault, how, caps=caps)
 
 
 def _package() -> Any:
@@ -222,7 +220,7 @@ def try_nvenc(
     asked: dict[MediaCodec, tuple[dict[str, Any], str]] = {}
     none_at_all = ""
     for name in names:
-        sample, began_s, how = BY_NAME[name], clock(), How.ASKED
+        sample, how = BY_NAME[name], How.ASKED
         yield name
         if sample.codec not in asked:
             ask = partial(nvc.GetEncoderCaps, gpuid=0, codec=sample.codec.value)
@@ -230,14 +228,14 @@ def try_nvenc(
         caps, error = asked[sample.codec]
         surface, capability = NVENC_SURFACES[sample.chroma, sample.bit_depth]
         supported = caps.get(capability) if capability else caps
-        if not error and supported and began_s < ends_s:
+        if not error and supported and clock() < ends_s:
             how = How.TRIED
             wrong, raised = _attempt(partial(_encoded, nvc, sample, surface))
             error = raised or wrong
         fault = encode_fault(error) if error else None if supported else _NO_FORMAT
         if fault is not None and is_whole_device(fault):
             none_at_all = error
-        yield name, _trial(Engine.NVENC, sample, fault, how, caps=caps, took_s=clock() - began_s)
+        yield name, _trial(Engine.NVENC, sample, fault, how, caps=caps)
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:

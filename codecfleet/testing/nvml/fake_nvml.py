@@ -156,7 +156,6 @@ class FakeNvml:
             "nvmlInit": self._init,
             "nvmlShutdown": self._shutdown,
             "nvmlSystemGetDriverVersion": lambda: self.node.driver,
-            "nvmlSystemGetNVMLVersion": lambda: f"{self._cuda_version() // 1000}.{self.node.driver}",
             "nvmlSystemGetCudaDriverVersion_v2": self._cuda_version,
             "nvmlDeviceGetCount": lambda: len(self.devices),
             "nvmlDeviceGetHandleByIndex": self._device_handle,

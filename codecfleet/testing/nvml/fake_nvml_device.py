@@ -39,7 +39,7 @@ IGPU_ANSWERS = _queries(
     "Name UUID PciInfo Index Architecture CudaComputeCapability UtilizationRates BusType VirtualizationMode"
 )
 # A GPU in MIG mode has no utilisation rates (NVML API Reference Manual).
-MIG_REFUSES = _queries("UtilizationRates EncoderUtilization DecoderUtilization JpgUtilization OfaUtilization")
+MIG_REFUSES = _queries("UtilizationRates EncoderUtilization DecoderUtilization")
 GEFORCE_REFUSES = _queries(
     """
     Serial BoardPartNumber EccMode TotalEccErrors MemoryErrorCounter RetiredPages RetiredPagesPendingStatus
@@ -249,8 +249,6 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     ),
     "nvmlDeviceGetEncoderUtilization": _percent("encoder_percent"),
     "nvmlDeviceGetDecoderUtilization": _percent("decoder_percent"),
-    "nvmlDeviceGetJpgUtilization": _percent("jpeg_percent"),
-    "nvmlDeviceGetOfaUtilization": _percent("ofa_percent"),
     "nvmlDeviceGetEncoderCapacity": _capacity,
     "nvmlDeviceGetEncoderStats": lambda device: encoder_stats(device.sessions),
     "nvmlDeviceGetEncoderSessions": lambda device: encoder_sessions(device.sessions),

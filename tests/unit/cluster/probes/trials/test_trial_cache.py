@@ -22,7 +22,6 @@ TRIAL = Trial(
     max_width=8192,
     max_height=8192,
     engines=7,
-    took_s=0.125,
 )
 
 
