@@ -72,7 +72,6 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
         *_of_verdicts(report),
         *_of_each_gpu(report, _health),
         *_engines(report),
-        *_encoder_capacity(report),
         *_of_each_gpu(report, _mig),
         *_of_each_gpu(report, partial(_vgpu, report)),
         *_software(report),
@@ -303,16 +302,6 @@ def _wrong(trials: tuple[Trial, ...], about: str) -> Iterator[Finding]:
     for trial in trials if any(trial.works for trial in trials) else ():
         if not trial.works and trial.how is How.TRIED and trial.fix:
             yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.fix, about)
-
-
-def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
-    for gpu in report.gpus:
-        said = [codec for codec, percent in gpu.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
-        device = report.trials_by_device.get(known(gpu.uuid, ""))
-        tried = device.of(Engine.NVENC) if device else ()
-        if said and tried and not any(trial.works for trial in tried):
-            cause = f"{gpu.name} reports capacity for {', '.join(said)}, but it has no encoder"
-            yield Finding(Weight.NOTE, "NVML's encoder capacity is ignored", cause)
 
 
 def _undecoding_slices(gpu: DeviceReport) -> list[MigSlice]:

@@ -127,10 +127,8 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
     device = _handle(cuda, ordinal)
     text, raw = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
-    # The second version returns the UUID of a MIG instance, the first version the UUID of its GPU.
+    # The first version would return the UUID of the GPU for a MIG instance.
     identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
-    if identified is None:
-        identified = _call(cuda, "cuDeviceGetUuid", raw, device)
     attributes = {each: _answer(*_attribute(cuda, device, each)) for each in ATTRIBUTES}
     major, minor = attributes.pop("compute_capability_major"), attributes.pop("compute_capability_minor")
     return CudaDevice(

@@ -186,13 +186,6 @@ def _of_slice(whole: DeviceHealth, piece: MigSlice, percents: Percents, events: 
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down. NVML has two functions for this, and newer drivers may lack the older one."""
-    for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        answer: Maybe[str] = questions.ask(function, read=_reasons)
-        if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:
-            return answer
-    return answer
-
-
-def _reasons(mask: int) -> str:
-    return read_reasons(sum(bit for bit, name in CLOCK_REASONS.items() if int(mask) & bit and name not in _HARMLESS))
+    """Return why clocks are held down."""
+    harmless = sum(bit for bit, name in CLOCK_REASONS.items() if name in _HARMLESS)
+    return questions.ask("nvmlDeviceGetCurrentClocksEventReasons", read=lambda mask: read_reasons(mask & ~harmless))

@@ -1,11 +1,11 @@
-"""The report on one machine: a frozen value that can be sent as msgpack or JSON."""
+"""The report on one machine: a frozen value that can be sent as JSON."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from ....errors import InputUnreadable
@@ -163,9 +163,8 @@ def _with_absences(document: Any) -> Any:
 
 
 def pack(report: NodeReport) -> bytes:
-    """Return the report as msgpack."""
-    packed: bytes = msgpack.packb(to_json(report))
-    return packed
+    """Return the report as bytes."""
+    return _adapter().dump_json(report)
 
 
 def unpack(packed: bytes) -> NodeReport:
@@ -174,7 +173,7 @@ def unpack(packed: bytes) -> NodeReport:
     Raises InputUnreadable: the bytes are not a report of this schema version.
     """
     try:
-        document = msgpack.unpackb(packed, strict_map_key=False)
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        document = json.loads(packed)
+    except (ValueError, RecursionError):
         document = None
     return from_json(document)

@@ -16,7 +16,8 @@ from .facts import WORDS
 FULL_PERCENT = 100
 
 _CODECS = {0: "h264", 1: "hevc", 2: "av1"}
-_PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+# The functions' names have a version, because an old driver raises another error for the names without a version.
+_PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
 
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 SINCE_LOAD = 0  # NVML_VOLATILE_ECC: errors since the driver was loaded
@@ -38,9 +39,6 @@ def probe_use(questions: DeviceQuestions, since_us: int = 0) -> DeviceUse:
         memory_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.memory)),
         encoder_percent=ask("nvmlDeviceGetEncoderUtilization", read=_first),
         decoder_percent=ask("nvmlDeviceGetDecoderUtilization", read=_first),
-        encoder_capacity_percent={
-            name: ask("nvmlDeviceGetEncoderCapacity", query, read=int) for query, name in _CODECS.items()
-        },
         encoder_sessions_open=ask("nvmlDeviceGetEncoderStats", read=_first),
         encoder_sessions=ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
         processes=_processes(questions, since_us),
@@ -69,7 +67,8 @@ def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
 
 def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceProcess, ...]]:
     """Join the lists of processes that hold memory on the device with the samples of engine use."""
-    lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
+    lists: list[Maybe[tuple[DeviceProcess, ...]]]
+    lists = [questions.ask(function, read=_running) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
         # Some devices have no list of processes. But a list that could not be read must not count as empty.
@@ -84,14 +83,6 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
     return tuple(joined[pid] for pid in sorted(joined))
-
-
-def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # The function's name has a version, because an old driver raises another error for the name without a version.
-    answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
-    if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
-        return questions.ask(f"{function}_v2", read=_running)
-    return answer
 
 
 def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:

@@ -52,7 +52,6 @@ class DeviceUse:
     memory_percent: Maybe[int]
     encoder_percent: Maybe[int]
     decoder_percent: Maybe[int]
-    encoder_capacity_percent: dict[str, Maybe[int]]
     encoder_sessions_open: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
