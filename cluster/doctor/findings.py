@@ -9,7 +9,6 @@ from typing import Final
 
 from ..grouping import counted, tallied
 from ..placement.build import guest_share
-from ..probes.child.trial_errors import XID_FIX
 from ..probes.cuda.compat import STUCK_FIX, has_driver
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport
@@ -20,6 +19,7 @@ from ..probes.report.engines import Engine, How, Trial
 from ..probes.report.verdict import Grade
 from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
+from ..probes.trials.gpu import XID_FIX
 from ..probes.vgpu.licence import UNLICENSED_FPS, Licence, LicenceState, fps_limit, licence_of
 
 _NVML_SILENT: Final = "NVML does not answer, so GPUs are neither listed nor monitored"

@@ -29,17 +29,12 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
     devices are those that were tried, and their GPU is None.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
-    for gpu in report.gpus:
-        if gpu.is_cut and not hosts_vgpus(gpu):
+    for gpu in (each for each in report.gpus if not each.hosts_vgpus):
+        if gpu.is_cut:
             units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.slices]
-        elif not hosts_vgpus(gpu):
+        else:
             units.append((gpu.key, gpu.name, gpu))
     return units or [(device.device, device.kind, None) for device in report.devices if not report.gpus]
-
-
-def hosts_vgpus(gpu: DeviceReport) -> bool:
-    """Whether a GPU hosts vGPUs; its engines then belong to guests."""
-    return gpu.virtualization == "host vgpu"
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:

@@ -145,7 +145,7 @@ def _devices_of(
         share_unknown=_SHARE_UNKNOWN if share is None else "",
         state=state,
         state_reason=reason,
-        hosts_vgpus=known(report.virtualization, "") == "host vgpu",
+        hosts_vgpus=report.hosts_vgpus,
     )
     if isinstance(report.mig, Unavailable) or not report.mig.enabled:
         yield whole
@@ -154,7 +154,7 @@ def _devices_of(
         cut = replace(
             whole, trials=trials.get(part.uuid, ()), engines={each.engine: each.count for each in part.engines}
         )
-        yield _slice_of(cut, part.uuid, part.profile, _free_bytes(part.memory), report.mig.sharers_of(part))
+        yield _slice_of(cut, part.uuid, part.profile, _free_bytes(part.memory), report.sharers_of(part))
 
 
 def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sharers: int) -> Device:
@@ -190,7 +190,7 @@ def _counts(
 def _state(report: DeviceReport) -> tuple[DeviceState, str]:
     if reason := why_unplaceable(report.health):
         return DeviceState.QUARANTINED, reason
-    if known(report.virtualization, "") == "host vgpu":
+    if report.hosts_vgpus:
         return DeviceState.CORDONED, _HOSTS_VGPUS
     return DeviceState.OPEN, ""
 

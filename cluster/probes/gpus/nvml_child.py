@@ -7,7 +7,7 @@ from typing import Any
 from ..child.child import ChildEnd, RunChild, run_in_child
 from ..nvml.calls import NvmlLike, ask_named
 from ..report.absence import Absence, Maybe, Unavailable
-from ..vgpu.host import HOST, VgpuHostReport, probe_vgpu_host, with_migrations
+from ..vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
 from .devices import NvmlReport, probe_nvml
 
 
@@ -49,7 +49,7 @@ def _read_hosts(nvml: NvmlLike, report: NvmlReport) -> dict[str, VgpuHostReport]
     devices = {
         device.index: device.uuid
         for device in report.devices
-        if device.virtualization == HOST and isinstance(device.uuid, str) and not device.health.lost
+        if device.hosts_vgpus and isinstance(device.uuid, str) and not device.health.lost
     }
     # nvmlInit fails if the driver was replaced after the report was made.
     if not devices or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):

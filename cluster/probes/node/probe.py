@@ -185,7 +185,6 @@ def _host_report() -> HostReport:
         name=system.nodename,
         cores=machine.cores(),
         memory_bytes=machine.memory_bytes(),
-        shared_memory_free_bytes=machine.shared_memory_free_bytes(),
         kernel=system.release,
         machine=system.machine,
         python=f"{platform.python_implementation()} {'.'.join(map(str, sys.version_info[:3]))}",

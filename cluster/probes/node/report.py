@@ -31,7 +31,6 @@ class HostReport:
     name: str
     cores: int
     memory_bytes: int
-    shared_memory_free_bytes: int
     kernel: str
     machine: str
     python: str

@@ -123,10 +123,6 @@ class MigReport:
     profiles: tuple[MigProfile, ...]
     slices_refused: Unavailable | None = None  # why slices may be missing
 
-    def sharers_of(self, part: MigSlice) -> int:
-        """Return how many compute instances share a slice's GPU instance, including the slice itself."""
-        return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LicensableFeature:
@@ -183,6 +179,11 @@ class DeviceReport:
         return f"GPU {self.index} ({self.name})"
 
     @property
+    def hosts_vgpus(self) -> bool:
+        """Whether the GPU hosts vGPUs; its engines then belong to guests."""
+        return self.virtualization == "host vgpu"
+
+    @property
     def is_cut(self) -> bool:
         """Whether MIG is on; slices then replace the GPU as devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
@@ -191,3 +192,7 @@ class DeviceReport:
     def slices(self) -> tuple[MigSlice, ...]:
         """The GPU's MIG slices."""
         return () if isinstance(self.mig, Unavailable) else self.mig.slices
+
+    def sharers_of(self, part: MigSlice) -> int:
+        """Return how many compute instances share a slice's GPU instance, including the slice itself."""
+        return sum(other.gpu_instance == part.gpu_instance for other in self.slices)

@@ -25,7 +25,6 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             name=node.name,
             cores=node.cores,
             memory_bytes=node.memory_bytes,
-            shared_memory_free_bytes=0,
             kernel="",
             machine="",
             python="",
