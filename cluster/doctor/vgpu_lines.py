@@ -9,7 +9,7 @@ from ..probes.node.report import NodeReport
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport
 from ..probes.vgpu.guest import GUEST_VIEWS
-from ..probes.vgpu.host import VgpuHostReport, scheduler_words
+from ..probes.vgpu.host import VgpuHostReport
 from ..probes.vgpu.hosted import VgpuHost, hosted_vgpu
 from ..probes.vgpu.instances import VgpuCompatibility, VgpuInstance, VmId
 from ..probes.vgpu.licence import licence_of
@@ -41,7 +41,7 @@ def _vgpus_of(hosts: Sequence[VgpuHost], report: NodeReport) -> Iterator[str]:
 
 def _vgpu_host(host: VgpuHostReport, labels: Mapping[str, str]) -> Iterator[str]:
     if not isinstance(host.scheduler, Unavailable):
-        yield f"    scheduler: {scheduler_words(host.scheduler)}"
+        yield f"    scheduler: {host.scheduler}"
     for group in equal_groups(host.types, lambda found: _creation(host, found.type_id)):
         kinds = ", ".join(f"{found.type_id} {known(found.name, '')}" for found in group)
         state = _creation(host, group[0].type_id)

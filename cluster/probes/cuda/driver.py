@@ -47,7 +47,6 @@ def probe_cuda(
         deployment=library if isinstance(library, Unavailable) else deployment(library, module, environ, linked),
         compat_libraries=packages_here(root, module, environ, linked),
         runtimes=find_runtimes(),
-        visible_devices=None if every_device else environ.get("CUDA_VISIBLE_DEVICES"),
         is_tegra=_is_tegra(root),
     )
 

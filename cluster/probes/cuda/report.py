@@ -107,7 +107,6 @@ class CudaReport:
     nvenc_api: Maybe[str] = NOT_ASKED  # the driver's newest NVENC interface ("13.0")
     runtimes: tuple[RuntimeInUse, ...] = ()
     nvrtc: Maybe[str] = NOT_ASKED  # the version of NVRTC, which compiles kernels
-    visible_devices: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it is not set
     is_tegra: bool = False
     ended: str = ""  # how the child process ended; "" if it finished
     has_crashed: bool = False  # whether cuInit crashed; a timeout or an out-of-memory kill does not count

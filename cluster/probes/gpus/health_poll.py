@@ -19,7 +19,7 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import MigSlice
 from ..report.engines import Engine
 from ..vgpu.buffers import with_safe_vgpu_calls
-from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus, scheduler_words
+from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus
 from ..vgpu.instances import running_vgpus
 from ..vgpu.licence import ask_licences, licence_of
 from .devices import questions_for
@@ -148,7 +148,7 @@ class _Polled:
             ours=own_use(use, pids),
             licence=licence_of(ask_licences(questions), now_utc),
             accounting=questions.ask("nvmlDeviceGetAccountingMode", read=bool),
-            scheduler=_NO_HOST if hosting is None else scheduler_words(ask_scheduler(hosting)),
+            scheduler=_NO_HOST if hosting is None else ask_scheduler(hosting),
             vgpus=vgpus,
             creatable={} if hosting is None else creatable_vgpus(hosting, len(vgpus)),
             health=probe_health(questions, xids),

