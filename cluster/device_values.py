@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .probes.node.report import NodeReport
 
 T = TypeVar("T")
-_NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is not a vGPU guest")
 _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not queried")
 
 
@@ -60,8 +59,6 @@ def device_condition(
     machine's devices; ``uuid`` identifies the GPU or the slice.
     """
     said = Said()
-    guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)
-    licence = _NO_GUEST if guest is None else licence_of(guest.licences, report.taken_utc)
     memory = said.value("memory", gpu.memory)
     return {
         "unplaceable": why_unplaceable(gpu.health) or why_no_cuda(judged, uuid),
@@ -72,6 +69,6 @@ def device_condition(
         "memory": None if memory is None else {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes},
         "throttle": said.value("throttle", gpu.facts.get("clocks_event_reasons", _NOT_ASKED)),
         "health": health_values(said, gpu.health, gpu.health.xids),
-        **licence_values(said, licence),
+        **licence_values(said, licence_of(gpu.licences, report.taken_utc)),
         "unknown": said.unknown,
     }

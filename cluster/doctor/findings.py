@@ -9,7 +9,6 @@ from typing import Final
 
 from ..grouping import counted, tallied
 from ..placement.build import guest_share
-from ..probes.child.trial_errors import XID_FIX
 from ..probes.cuda.compat import STUCK_FIX, has_driver
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport
@@ -20,6 +19,7 @@ from ..probes.report.engines import Engine, How, Trial
 from ..probes.report.verdict import Grade
 from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
+from ..probes.trials.gpu import XID_FIX
 from ..probes.vgpu.licence import UNLICENSED_FPS, Licence, LicenceState, fps_limit, licence_of
 
 _NVML_SILENT: Final = "NVML does not answer, so GPUs are neither listed nor monitored"
@@ -72,7 +72,6 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
         *_of_verdicts(report),
         *_of_each_gpu(report, _health),
         *_engines(report),
-        *_encoder_capacity(report),
         *_of_each_gpu(report, _mig),
         *_of_each_gpu(report, partial(_vgpu, report)),
         *_software(report),
@@ -217,10 +216,8 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
         cause = f"no table lists its type, {gpu.name}, so it is rated as a whole GPU"
         fix = "set vgpu_share in the policy, for example 0.25 if four vGPUs share the GPU"
         yield Finding(Weight.LIMITED, "this vGPU's share of its GPU is unknown", cause, fix)
-    uuid = known(gpu.uuid, "")
-    if guest := report.vgpu_guests.get(uuid):
-        yield from _licence(licence_of(guest.licences, report.taken_utc), gpu)
-    host = report.vgpu_hosts.get(uuid)
+    yield from _licence(licence_of(gpu.licences, report.taken_utc), gpu)
+    host = report.vgpu_hosts.get(gpu.key)
     vgpus = () if host is None else known(host.active, ())
     if without := sum(known(vgpu.licensed, otherwise=True) is False for vgpu in vgpus):
         title = f"{without} of the vGPUs on this GPU {'has' if without == 1 else 'have'} no licence"
@@ -305,16 +302,6 @@ def _wrong(trials: tuple[Trial, ...], about: str) -> Iterator[Finding]:
     for trial in trials if any(trial.works for trial in trials) else ():
         if not trial.works and trial.how is How.TRIED and trial.fix:
             yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.fix, about)
-
-
-def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
-    for gpu in report.gpus:
-        said = [codec for codec, percent in gpu.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
-        device = report.trials_by_device.get(known(gpu.uuid, ""))
-        tried = device.of(Engine.NVENC) if device else ()
-        if said and tried and not any(trial.works for trial in tried):
-            cause = f"{gpu.name} reports capacity for {', '.join(said)}, but it has no encoder"
-            yield Finding(Weight.NOTE, "NVML's encoder capacity is ignored", cause)
 
 
 def _undecoding_slices(gpu: DeviceReport) -> list[MigSlice]:

@@ -12,7 +12,7 @@ from ..probes.report.verdict import why_no_cuda
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix, matrix_lines
 from .findings import Weight
-from .inventory_lines import device_units, hosts_vgpus
+from .inventory_lines import device_units
 from .report_lines import Reports, machine_page, marks, present, silent_lines
 from .shared_findings import finding_lines, findings_of, shared_findings
 
@@ -103,7 +103,7 @@ def _table(reports: Reports, *, every: bool) -> Iterator[str]:
 def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:
     """Return a machine's row without the name; equal machines have equal rows."""
     kinds = [kind for _, kind, _ in device_units(report)]
-    kinds += [f"{gpu.name} (hosts vGPUs)" for gpu in report.gpus if hosts_vgpus(gpu)]
+    kinds += [f"{gpu.name} (hosts vGPUs)" for gpu in report.gpus if gpu.hosts_vgpus]
     host = report.host
     return (str(host.cores), gigabytes(host.memory_bytes), report.driver or "none"), (*tallied(kinds),) or ("CPU only",)
 

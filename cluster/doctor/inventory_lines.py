@@ -13,6 +13,7 @@ from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigReport
 from ..probes.report.engines import Engine
+from ..probes.vgpu.guest import GUEST_VIEWS
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .findings import findings, needs_repair
@@ -28,17 +29,12 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
     devices are those that were tried, and their GPU is None.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
-    for gpu in report.gpus:
-        if gpu.is_cut and not hosts_vgpus(gpu):
+    for gpu in (each for each in report.gpus if not each.hosts_vgpus):
+        if gpu.is_cut:
             units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.slices]
-        elif not hosts_vgpus(gpu):
+        else:
             units.append((gpu.key, gpu.name, gpu))
     return units or [(device.device, device.kind, None) for device in report.devices if not report.gpus]
-
-
-def hosts_vgpus(gpu: DeviceReport) -> bool:
-    """Whether a GPU hosts vGPUs; its engines then belong to guests."""
-    return gpu.virtualization == "host vgpu"
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
@@ -177,7 +173,9 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
     whole = to_json(report)
     gpus = whole["nvml"]["devices"] if report.gpus else []
     if part == "vgpu":
-        found = {"hosts": whole["vgpu_hosts"], "guests": whole["vgpu_guests"]}
+        said = ("virtualization", "uuid", "uuid_is_stable", "pci_bus_id", "use", "licences", "facts")
+        guests = {gpu["uuid"]: {key: gpu[key] for key in said} for gpu in gpus if gpu["virtualization"] in GUEST_VIEWS}
+        found = {"hosts": whole["vgpu_hosts"], "guests": guests}
     elif part == "mig":
         found = {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
     else:

@@ -147,7 +147,7 @@ def slice_head(gpu: DeviceReport, part: MigSlice) -> str:
 
 def sharing(gpu: DeviceReport, part: MigSlice) -> str:
     """Return how many compute instances share a slice's engines and memory; "" if they are not shared."""
-    count = sum(other.gpu_instance == part.gpu_instance for other in gpu.slices)
+    count = gpu.sharers_of(part)
     return "" if count == 1 else f", shared by {count} compute instances"
 
 

@@ -40,12 +40,9 @@ def _facts(found: TegraReport) -> Iterator[str]:
 def _dlas(dla: Maybe[DlaReport]) -> str:
     if isinstance(dla, Unavailable):
         return f"not known: {dla.reason}"
-    count = str(len(dla.devices) or "none")
-    if isinstance(dla.cudla_version, Unavailable):
-        return count
     major, rest = divmod(dla.cudla_version, 1_000_000)
     minor, patch = divmod(rest, 1_000)
-    return f"{count}, cuDLA {major}.{minor}.{patch}"
+    return f"{dla.count or 'none'}, cuDLA {major}.{minor}.{patch}"
 
 
 def _video(found: TegraReport) -> str:

@@ -7,11 +7,12 @@ from functools import partial
 from ..grouping import counted, equal_groups
 from ..probes.node.report import NodeReport
 from ..probes.report.absence import Maybe, Unavailable, known
-from ..probes.vgpu.guest import VgpuGuestReport
+from ..probes.report.device_report import DeviceReport
+from ..probes.vgpu.guest import GUEST_VIEWS
 from ..probes.vgpu.host import VgpuHostReport
-from ..probes.vgpu.hosted import VgpuHost, hosted_vgpu, scheduler_words
+from ..probes.vgpu.hosted import VgpuHost, hosted_vgpu
+from ..probes.vgpu.instances import VgpuCompatibility, VgpuInstance, VmId
 from ..probes.vgpu.licence import licence_of
-from ..probes.vgpu.values import VgpuCompatibility, VgpuInstance, VmId
 from ..text_lines import gigabytes, wrapped
 from .inventory_lines import percents, processes
 from .report_lines import Reports, paged, present
@@ -28,21 +29,19 @@ def _vgpus_of(hosts: Sequence[VgpuHost], report: NodeReport) -> Iterator[str]:
         yield "  no NVIDIA devices"
     for gpu in report.gpus:
         yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
-        uuid = known(gpu.uuid, "")
-        host, guest = report.vgpu_hosts.get(uuid), report.vgpu_guests.get(uuid)
-        if host is not None:
+        if host := report.vgpu_hosts.get(gpu.key):
             yield from _vgpu_host(host, {each.key: each.label for each in report.gpus})
-        if guest is not None:
-            yield from _vgpu_guest(guest, report.taken_utc)
-            if hosted := hosted_vgpu(uuid, report.host.machine_uuid, hosts):
+        elif gpu.virtualization in GUEST_VIEWS:
+            yield from _vgpu_guest(gpu, report.taken_utc)
+            if hosted := hosted_vgpu(known(gpu.uuid, ""), report.host.machine_uuid, hosts):
                 yield from wrapped(hosted.sentence, "    ")
-        if host is None and guest is None:
+        else:
             yield "    neither a vGPU nor a vGPU host"
 
 
 def _vgpu_host(host: VgpuHostReport, labels: Mapping[str, str]) -> Iterator[str]:
     if not isinstance(host.scheduler, Unavailable):
-        yield f"    scheduler: {scheduler_words(host.scheduler)}"
+        yield f"    scheduler: {host.scheduler}"
     for group in equal_groups(host.types, lambda found: _creation(host, found.type_id)):
         kinds = ", ".join(f"{found.type_id} {known(found.name, '')}" for found in group)
         state = _creation(host, group[0].type_id)
@@ -85,17 +84,17 @@ def _creation(host: VgpuHostReport, type_id: int) -> str:
     return f"{state} ({why.reason})" if why and why.reason else state
 
 
-def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[str]:
-    stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
-    seen = f"seen from its guest: {guest.view} at {known(guest.pci_bus_id, 'an unknown bus id')}"
+def _vgpu_guest(gpu: DeviceReport, taken_utc: datetime | None) -> Iterator[str]:
+    stable = "stable" if gpu.uuid_is_stable else "random: the PCI bus id identifies it"
+    seen = f"seen from its guest: {gpu.virtualization} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
-    licence = licence_of(guest.licences, taken_utc)
+    licence = licence_of(gpu.licences, taken_utc)
     yield from wrapped(f"licence: {licence.reason if isinstance(licence, Unavailable) else licence.sentence}", "    ")
     rates = {
-        "graphics": guest.use.graphics_percent,
-        "memory controller": guest.use.memory_controller_percent,
-        "encoder": guest.use.encoder_percent,
-        "decoder": guest.use.decoder_percent,
+        "graphics": gpu.use.gpu_percent,
+        "memory controller": gpu.use.memory_percent,
+        "encoder": gpu.use.encoder_percent,
+        "decoder": gpu.use.decoder_percent,
     }
     if used := percents(rates):
         yield from wrapped(f"in use, read by the guest: {', '.join(used)}", "    ")

@@ -48,7 +48,7 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
         node=name,
         name=report.host.name,
         devices=(*found, processor(name, report.host.cores, report.host.machine or "processor", report.software)),
-        dlas=dlas_of(name, 0 if isinstance(dla, Unavailable) else len(dla.devices)),
+        dlas=dlas_of(name, 0 if isinstance(dla, Unavailable) else dla.count),
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
         shown=shown_by(report, cuda_visible),
@@ -77,11 +77,10 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
     shared = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.allocatable
     if device.kind.is_integrated and not isinstance(shared, Unavailable):
         device = replace(device, free_memory_bytes=shared.allocatable_bytes)
-    guest = None if device.parent else report.vgpu_guests.get(uuid)
     closed = why_no_cuda(judged, own_uuid) if device.state is DeviceState.OPEN else ""
     return replace(
         device,
-        fps_max=None if guest is None else fps_limit(gpu.kind, licence_of(guest.licences, report.taken_utc)),
+        fps_max=None if device.parent else fps_limit(gpu.kind, licence_of(gpu.licences, report.taken_utc)),
         untried="" if device.trials else _why_untried(report),
         no_kernels=why_stopped(judged, Stops.KERNELS, own_uuid),
         compatibility=grade_of(judged, own_uuid),
@@ -146,7 +145,7 @@ def _devices_of(
         share_unknown=_SHARE_UNKNOWN if share is None else "",
         state=state,
         state_reason=reason,
-        hosts_vgpus=known(report.virtualization, "") == "host vgpu",
+        hosts_vgpus=report.hosts_vgpus,
     )
     if isinstance(report.mig, Unavailable) or not report.mig.enabled:
         yield whole
@@ -155,7 +154,7 @@ def _devices_of(
         cut = replace(
             whole, trials=trials.get(part.uuid, ()), engines={each.engine: each.count for each in part.engines}
         )
-        yield _slice_of(cut, part.uuid, part.profile, _free_bytes(part.memory), report.mig.sharers_of(part))
+        yield _slice_of(cut, part.uuid, part.profile, _free_bytes(part.memory), report.sharers_of(part))
 
 
 def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sharers: int) -> Device:
@@ -191,7 +190,7 @@ def _counts(
 def _state(report: DeviceReport) -> tuple[DeviceState, str]:
     if reason := why_unplaceable(report.health):
         return DeviceState.QUARANTINED, reason
-    if known(report.virtualization, "") == "host vgpu":
+    if report.hosts_vgpus:
         return DeviceState.CORDONED, _HOSTS_VGPUS
     return DeviceState.OPEN, ""
 

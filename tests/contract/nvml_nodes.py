@@ -39,7 +39,7 @@ NODES = {
 
 def probed(nvml: NvmlLike) -> NvmlReport:
     """Probe without letting time pass."""
-    return probe_nvml(nvml, sleep=lambda _: None)
+    return probe_nvml(nvml)
 
 
 def device(report: NvmlReport, uuid: str) -> DeviceReport:
@@ -51,11 +51,9 @@ def busy(fake: FakeNvml) -> FakeNvml:
     """Make every device busy, so that a zero is never the right answer."""
     for each in fake.devices:
         each.gpu_percent = each.memory_percent = each.encoder_percent = each.decoder_percent = 40
-        each.jpeg_percent = each.ofa_percent = 10
         each.used_bytes = GIB
         each.processes = [DeviceProcess(4711, 3 * GIB, 20, 30, 40)]
         each.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 60, 5000)]
-        each.gpm_percent = {"nvdec0": 50.0}
         each.ecc_uncorrected = 3
         each.recovery_action = 1
         for piece in each.slices:

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from codecfleet.cluster.probes.gpus.devices import GPM_INTERVAL_S, probe_nvml
+from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
@@ -16,6 +16,7 @@ from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
 from codecfleet.cluster.probes.vgpu.guest import GUEST_ABSENCES
 from codecfleet.testing import FakeNvml
 
+from ..unit.cluster.maybe import held, missing
 from .nvml_nodes import (
     _ADAPTER,
     A100,
@@ -91,14 +92,12 @@ def test_every_query_that_a_vgpu_lacks_is_asked_elsewhere() -> None:
 
 
 def test_an_h200_is_reported_as_measured() -> None:
-    """As one H200 answers: seven decoders, no encoder, passed through, and still an encoder capacity of 100."""
+    """As one H200 answers: seven decoders, no encoder, passed through."""
     report = device(probed(FakeNvml(node(H200))), "GPU-h200")
     assert (report.kind, report.virtualization, report.uuid_is_stable) == (DeviceKind.GPU, "passthrough", True)
     assert (report.architecture, report.compute_capability) == ("hopper", "9.0")
     assert EngineCount(Engine.NVDEC, 7, How.ASKED) in report.engines
     assert EngineCount(Engine.NVENC, 0, How.ASKED) in report.engines
-    assert report.use.encoder_capacity_percent["h264"] == report.use.encoder_capacity_percent["hevc"] == 100
-    assert isinstance(report.use.encoder_capacity_percent["av1"], Unavailable)
     assert isinstance(report.facts["serial"], str)
 
 
@@ -128,49 +127,40 @@ def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None
     assert (unseen.slices, unseen.slices_refused.absence) == ((), Absence.NO_PERMISSION)
 
 
-def test_engines_of_a_slice_are_measured_one_by_one() -> None:
-    """If the GPU supports it, the use of each existing engine is known, for the whole GPU and for each slice."""
-    fake = busy(FakeNvml(node(H100_MIG)))
-    pauses: list[float] = []
-    (report,) = probe_nvml(fake, sleep=pauses.append).devices
-    assert not isinstance(report.mig, Unavailable)
-    assert report.mig.slices[0].gpm_percent == {"nvdec0": 25.0, **dict.fromkeys(("nvdec1", "nvjpg0", "nvjpg1"), 0.0)}
-    assert not isinstance(report.use.gpm_percent, Unavailable)
-    assert report.use.gpm_percent["nvdec0"] == 50.0
-    assert "nvenc0" not in report.use.gpm_percent
-    assert pauses == [GPM_INTERVAL_S]
+def slice_percents(fake: FakeNvml) -> list[tuple[object, object]]:
+    """Return the use of each slice's decoders and encoders between two polls."""
+    polls = HealthPoll(fake)
+    polls.poll(frozenset())
+    found = held(polls.poll(frozenset()))
+    polls.close()
     assert fake.gpm.held == 0
+    return [(each.decoder_percent, each.encoder_percent) for each in found]
+
+
+def test_engines_of_a_slice_are_measured() -> None:
+    """If the GPU supports it, the mean use of a slice's engines is known; engines that it lacks are not idle."""
+    fake = busy(FakeNvml(node(H100_MIG)))
+    fake.gpm.idle_for_missing = True
+    ((decoders, encoders),) = slice_percents(fake)
+    assert decoders == 12  # of two decoders, one is used to 25 %
+    assert missing(encoders).absence is Absence.NOT_FOUND
 
 
 def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
     """A driver that does not know the metrics of encoders still reports the use of decoders."""
-    fake = busy(FakeNvml(node(H200)))
+    fake = busy(FakeNvml(node(H100_MIG)))
     fake.gpm.metrics_end = 100
-    (report,) = probed(fake).devices
-    assert not isinstance(report.use.gpm_percent, Unavailable)
-    assert report.use.gpm_percent["nvdec0"] == 50.0
+    assert slice_percents(fake)[0][0] == 12
 
 
-def test_engines_that_do_not_exist_are_not_idle() -> None:
-    """If a driver reports missing engines as idle, the driver's own counts decide which engines exist."""
-    fake = FakeNvml(node(H200))
-    fake.gpm.idle_for_missing = True
-    (report,) = probed(fake).devices
-    assert not isinstance(report.use.gpm_percent, Unavailable)
-    assert sorted(report.use.gpm_percent) == [f"nvdec{n}" for n in range(7)] + [f"nvjpg{n}" for n in range(7)] + [
-        "ofa0"
-    ]
-
-
-@pytest.mark.parametrize("broken", ["", "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetCount"])
+@pytest.mark.parametrize("broken", ["", "nvmlEventSetWait_v2", "nvmlDeviceGetCount"])
 def test_the_probe_gives_back_what_it_took(broken: str) -> None:
-    """After any failure the library is closed, and no event set or sample is left."""
+    """After any failure the library is closed, and no event set is left."""
     fake = FakeNvml(node(H100_MIG, L4))
     fake.faults[broken] = UNKNOWN
     probed(fake)
     assert not fake.is_open
     assert fake._event_sets == {}
-    assert fake.gpm.held == 0
 
 
 def test_who_uses_a_device_is_joined() -> None:
@@ -178,8 +168,7 @@ def test_who_uses_a_device_is_joined() -> None:
     (report,) = probed(busy(FakeNvml(node(L4)))).devices
     assert report.use.processes == (DeviceProcess(4711, 3 * GIB, 20, 30, 40),)
     assert report.use.encoder_sessions == (CodecSession(1, 4711, "h264", 1920, 1080, 60, 5000),)
-    assert (report.use.encoder_sessions_open, report.use.encoder_fps, report.use.encoder_latency_us) == (1, 60, 5000)
-    assert (report.use.decoder_percent, report.use.jpeg_percent) == (40, 10)
+    assert (report.use.encoder_sessions_open, report.use.decoder_percent) == (1, 40)
 
 
 def test_no_samples_are_no_trouble() -> None:

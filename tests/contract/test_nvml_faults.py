@@ -19,7 +19,6 @@ from .nvml_nodes import (
     L4,
     LOST,
     NO_SUCH_CODE,
-    ORIN,
     UNKNOWN,
     _leaves,
     _plain,
@@ -102,7 +101,7 @@ def test_an_xid_arrives_once() -> None:
         assert watch.poll() == ()
         fake.raise_xid("GPU-l4", 68)
         (event,) = watch.poll()
-        assert (event.uuid, event.xid, event.gpu_instance) == ("GPU-l4", 68, None)
+        assert (event.device, event.xid, event.gpu_instance) == ("GPU-l4", 68, None)
         assert watch.poll() == ()
         assert watch.failure is None
     assert watch.poll() == ()
@@ -114,16 +113,7 @@ def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
     fake.nvmlInit()
     with watch_events(fake, {"GPU-h200": fake.nvmlDeviceGetHandleByIndex(0)}) as watch:
         fake.lose_gpu("GPU-h200")
-        assert [(event.uuid, event.xid) for event in watch.poll()] == [("GPU-h200", 79)]
-
-
-def test_a_device_that_tells_no_events_is_named() -> None:
-    """The watch names devices that report no events."""
-    fake = FakeNvml(node(ORIN, L4))
-    fake.nvmlInit()
-    handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
-    with watch_events(fake, handles) as watch:
-        assert list(watch.unwatched) == ["GPU-orin"]
+        assert [(event.device, event.xid) for event in watch.poll()] == [("GPU-h200", 79)]
 
 
 def test_xids_that_wait_are_in_the_report() -> None:
@@ -176,7 +166,7 @@ def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int,
 def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
     """If every query about a device is refused, its report has only reasons, and no number or boolean."""
     fake = busy(FakeNvml(node(H100_MIG)))
-    functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
+    functions = {name for name in vars(pynvml) if name.startswith("nvmlDeviceGet")}
     handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
     fake.faults.update(dict.fromkeys(functions - handed_out, code))
     leaves = _leaves(_plain(probed(fake))["devices"])
@@ -187,8 +177,8 @@ def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
 
 @pytest.mark.parametrize("function", _called(FAULTY_NODE))
 def test_no_failure_is_silent(function: str) -> None:
-    """The failure of a function shows in the report, unless the function only releases something."""
+    """The failure of a function shows in the report, unless it only releases something or listens to events."""
     fake = busy(FakeNvml(FAULTY_NODE))
     fake.faults[function] = UNKNOWN
-    gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
-    assert (probed(fake) == HEALTHY) is gives_back
+    is_silent = function in {"nvmlShutdown", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"}
+    assert (probed(fake) == HEALTHY) is (is_silent or function.startswith("nvmlEventSet"))

@@ -11,7 +11,6 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
-from codecfleet.cluster.probes.gpus.nvml_child import read_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
@@ -134,7 +133,7 @@ def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
 
 def test_the_probe_tells_compute_instances_apart() -> None:
     """Each compute instance is a device with a name of its own, and with the engines of its GPU instance."""
-    report = probe_nvml(FakeNvml(cut_node()), sleep=lambda _: None)
+    report = probe_nvml(FakeNvml(cut_node()))
     mig = report.devices[0].mig
     assert not isinstance(mig, Unavailable)
     assert [(part.profile, part.gpu_instance, part.compute_instance) for part in mig.slices] == [
@@ -177,6 +176,6 @@ def test_a_licence_is_what_the_fleet_says(
 
 def licences(fake: FakeNvml) -> tuple[Any, ...]:
     """Return the licensable features of the first GPU, as the guest sees them."""
-    (report,) = read_nvml(fake, sleep=lambda _: None).vgpu_guests.values()
-    assert not isinstance(report.licences, Unavailable)
-    return report.licences.features
+    found = probe_nvml(fake).devices[0].licences
+    assert not isinstance(found, Unavailable)
+    return found.features

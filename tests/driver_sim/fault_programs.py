@@ -295,7 +295,7 @@ def nvml_said() -> list[list[str]]:
     """Return a probe's report on NVML: the library's problem, the devices' problems, and the missing answers."""
     import pynvml
 
-    report = probe_nvml(pynvml, sleep=lambda _: None)
+    report = probe_nvml(pynvml)
     first = report.devices[0] if report.devices else None
     problem = report.library_problem
     return [

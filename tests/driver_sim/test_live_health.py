@@ -14,8 +14,8 @@ from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_report import why_unplaceable
+from codecfleet.cluster.probes.vgpu.instances import VgpuLoad
 from codecfleet.cluster.probes.vgpu.licence import Licence, LicenceState
-from codecfleet.cluster.probes.vgpu.values import VgpuLoad
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeNvmlDevice
 

@@ -41,7 +41,6 @@ class ChildOutcome:
     values: tuple[Any, ...] = ()  #: all values that the probe returned or yielded before the process ended
     detail: str = ""  #: how the process ended, in one line; "" if the probe finished
     said: str = ""  #: the last lines that the process printed
-    took_s: float = 0.0
 
     @property
     def returned(self) -> bool:
@@ -67,7 +66,7 @@ def run_in_child(
     After ``limit_s``, the child and its own children are killed; they also end when this process ends. ``environment``
     is added to this process's variables.
     """
-    began_s = time.monotonic()
+    until_s = time.monotonic() + limit_s
     # The kernel also limits the child's CPU time, because this process may be stopped and miss the deadline.
     limits = Limits(cpu_s=math.ceil(limit_s) * machine.cores())
     try:
@@ -76,8 +75,8 @@ def run_in_child(
         return ChildOutcome(ChildEnd.EXITED, detail=f"the child process did not start: {refused}")
     values: list[Any] = []
     try:
-        error = _receive(child, (probe, arguments), began_s + limit_s, values)
-        end, detail = _end(child, began_s + limit_s, limit_s)
+        error = _receive(child, (probe, arguments), until_s, values)
+        end, detail = _end(child, until_s, limit_s)
         said = child.last_words()
     finally:
         child.kill_group()
@@ -85,7 +84,7 @@ def run_in_child(
         child.ended()
     if error is not None:
         end, detail = ChildEnd.RAISED, error
-    return ChildOutcome(end, tuple(values), detail, said, time.monotonic() - began_s)
+    return ChildOutcome(end, tuple(values), detail, said)
 
 
 def _receive(child: Running, order: tuple[Probe, Mapping[str, Any]], until_s: float, values: list[Any]) -> str | None:

@@ -23,13 +23,9 @@ T = TypeVar("T")
 CODEC_LIBRARIES = ("libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-ml.so.1")
 
 ATTRIBUTES = {
-    "integrated": 18,
     "compute_capability_major": 75,
     "compute_capability_minor": 76,
-    "managed_memory": 83,
-    "pageable_memory_access": 88,
     "concurrent_managed_access": 89,
-    "can_use_host_pointer_for_registered_memory": 91,
     "host_register_supported": 99,
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
@@ -131,22 +127,15 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
     device = _handle(cuda, ordinal)
     text, raw = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
-    name = text.value.decode(errors="replace")
-    located = _call(cuda, "cuDeviceGetPCIBusId", text, _NAME_BYTES, device)
-    # The second version returns the UUID of a MIG instance, the first version the UUID of its GPU.
+    # The first version would return the UUID of the GPU for a MIG instance.
     identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
-    if identified is None:
-        identified = _call(cuda, "cuDeviceGetUuid", raw, device)
     attributes = {each: _answer(*_attribute(cuda, device, each)) for each in ATTRIBUTES}
     major, minor = attributes.pop("compute_capability_major"), attributes.pop("compute_capability_minor")
-    integrated = attributes.pop("integrated")
     return CudaDevice(
         ordinal=ordinal,
         uuid=_answer(identified, str(uuid.UUID(bytes=bytes(raw)))),
-        pci_bus_id=_answer(located, text.value.decode(errors="replace")),
-        name=name,
+        name=text.value.decode(errors="replace"),
         compute_capability=major if isinstance(major, Unavailable) else f"{major}.{minor}",
-        is_integrated=integrated if isinstance(integrated, Unavailable) else bool(integrated),
         attributes=attributes,
     )
 
@@ -162,18 +151,16 @@ def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice)
     device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
-        absent = _in_words(code)
-        yield replace(known, context_code=_code(code), free_bytes=absent, total_bytes=absent)
+        yield replace(known, context_code=_code(code), free_bytes=_in_words(code))
         return
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     asked = _call(cuda, "cuCtxSetCurrent", context)
     if asked == 0:
         asked = _call(cuda, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     if asked != 0:
-        absent = _in_words(asked)
-        yield replace(known, context_code=code, free_bytes=absent, total_bytes=absent)
+        yield replace(known, context_code=code, free_bytes=_in_words(asked))
     else:
-        known = replace(known, context_code=code, free_bytes=free.value, total_bytes=total.value)
+        known = replace(known, context_code=code, free_bytes=free.value)
         yield known
         if nvrtc is not None:
             yield f"loading a kernel on device {known.ordinal}"

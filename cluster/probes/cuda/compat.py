@@ -18,7 +18,6 @@ from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, cuda_error, gene
 STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
-_NO_DEVICE: Final = 100
 _VERSIONED_DOTS: Final = 3  # A file name with a driver version has at least this many dots: "libnvcuvid.so.580.95".
 
 
@@ -121,12 +120,9 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
         yield Diagnosis(subject, Grade.OK, rule, f"cuInit succeeded and found {found}")
     else:
         error = cuda_error(code)
-        fix = error.fix
-        if code == _NO_DEVICE and report.visible_devices is not None:
-            fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices of this machine'
         because = f"cuInit returned {error.name} ({code}): {error.meaning}"
         stops = Stops.NOTHING if error.is_passing else Stops.CUDA
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix, stops=stops)
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, error.fix, stops=stops)
 
 
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:

@@ -47,7 +47,6 @@ def probe_cuda(
         deployment=library if isinstance(library, Unavailable) else deployment(library, module, environ, linked),
         compat_libraries=packages_here(root, module, environ, linked),
         runtimes=find_runtimes(),
-        visible_devices=None if every_device else environ.get("CUDA_VISIBLE_DEVICES"),
         is_tegra=_is_tegra(root),
     )
 
@@ -158,4 +157,4 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
     # SIGKILL may mean that the machine ran out of memory, so it does not count as a crash.
     was_killed = outcome.detail.endswith(signal.SIGKILL.name)
     crashed = outcome.end is ChildEnd.EXITED or (outcome.end is ChildEnd.KILLED and not was_killed)
-    return replace(UNASKED, **found, ended=ended, has_crashed=crashed and step == "cuInit", took_s=outcome.took_s)
+    return replace(UNASKED, **found, ended=ended, has_crashed=crashed and step == "cuInit")

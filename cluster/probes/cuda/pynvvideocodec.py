@@ -10,6 +10,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..child.child import run_in_child
@@ -26,7 +27,6 @@ _ORIN = "8.7"
 _AARCH64_NEW_PYTHON = (3, 13)
 _NO_GLIBC = Unavailable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
 _BUILD = re.compile(r"PyNvVideoCodec(_\d+)\.")
-_RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,62 +34,36 @@ class PyNvVideoCodecReport:
     """The installed PyNvVideoCodec, and the result of an import."""
 
     version: Maybe[str]
-    builds: tuple[str, ...]  # suffixes of the builds in the package ("_130")
-    picked: Maybe[str]  # the build that the import chose, or why the import failed
-    cuda_version: Maybe[str]  # the package's ``__cuda_version__``
-    sdk_version: Maybe[str]  # the package's ``__video_codec_sdk_version__``
-    runtime_version: Maybe[str]  # the version of the bundled CUDA runtime, such as "12.3.101"
+    picked: Maybe[str]  # the suffix of the build that the import chose ("_130"), or why the import failed
     python_version: str  # such as "3.11"
     glibc_version: Maybe[str]  # the version of glibc ("2.36"); absent with another C library
     machine: str  # the machine's architecture, such as "x86_64"
-    took_s: float = 0.0
 
 
 def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
     """Report PyNvVideoCodec, imported in a child process within ``limit_s``; never raises."""
-    version, files = _package()
-    said: dict[str, Maybe[str]] = {}
-    took_s = 0.0
-    absent = version
+    version: Maybe[str] = Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
+    with suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("PyNvVideoCodec")
+    picked: Maybe[str] = version
     if not isinstance(version, Unavailable):
         outcome = run_in_child(try_import, {}, limit_s)
-        absent = _failure(outcome.detail or "it printed nothing")
-        said = {key: value or absent for key, value in outcome.values}
-        took_s = outcome.took_s
+        picked = outcome.values[0] if outcome.returned else _failure(outcome.detail)
     library, glibc = platform.libc_ver()
     return PyNvVideoCodecReport(
         version=version,
-        builds=tuple(sorted({found[1] for found in map(_BUILD.search, files) if found})),
-        picked=said.get("picked", absent),
-        cuda_version=said.get("cuda", absent),
-        sdk_version=said.get("sdk", absent),
-        runtime_version=next(
-            (match[1] for match in map(_RUNTIME.search, files) if match),
-            Unavailable(Absence.NOT_FOUND, "the package bundles no CUDA runtime"),
-        ),
+        picked=picked,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
         glibc_version=glibc if library == "glibc" else _NO_GLIBC,
         machine=platform.machine(),
-        took_s=took_s,
     )
 
 
-def try_import() -> Iterator[tuple[str, str]]:
-    """Import the package, and yield the chosen build and the versions. Run this in a child process."""
+def try_import() -> str:
+    """Import the package, and return the suffix of the chosen build. Run this in a child process."""
     package = importlib.import_module("PyNvVideoCodec")
-    path = str(getattr(package, "module_path", ""))  # the file of the chosen build
-    found = _BUILD.search(path)
-    yield "picked", found[1] if found else "unknown"
-    yield "cuda", str(getattr(package, "__cuda_version__", ""))
-    yield "sdk", str(getattr(package, "__video_codec_sdk_version__", ""))
-
-
-def _package() -> tuple[Maybe[str], tuple[str, ...]]:
-    try:
-        found = importlib.metadata.distribution("PyNvVideoCodec")
-    except importlib.metadata.PackageNotFoundError:
-        return Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed"), ()
-    return found.version, tuple(str(file) for file in found.files or ())
+    found = _BUILD.search(str(getattr(package, "module_path", "")))  # the file of the chosen build
+    return found[1] if found else "unknown"
 
 
 def _failure(detail: str) -> Unavailable:

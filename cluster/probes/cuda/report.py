@@ -83,14 +83,11 @@ class CudaDevice:
 
     ordinal: int
     uuid: Maybe[str]  # the device's UUID without a "GPU-" or "MIG-" prefix
-    pci_bus_id: Maybe[str]
     name: str
     compute_capability: Maybe[str]  # the compute capability, such as "9.0"
-    is_integrated: Maybe[bool]
     attributes: dict[str, Maybe[int]]  # values of ``ask.ATTRIBUTES`` by name ("host_register_supported")
     context_code: Maybe[int] = NOT_ASKED  # the return code of retaining the device's primary context; 0 is success
     free_bytes: Maybe[int] = NOT_ASKED
-    total_bytes: Maybe[int] = NOT_ASKED
     kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the driver's return code when it loaded a kernel that NVRTC compiled
 
 
@@ -110,11 +107,9 @@ class CudaReport:
     nvenc_api: Maybe[str] = NOT_ASKED  # the driver's newest NVENC interface ("13.0")
     runtimes: tuple[RuntimeInUse, ...] = ()
     nvrtc: Maybe[str] = NOT_ASKED  # the version of NVRTC, which compiles kernels
-    visible_devices: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it is not set
     is_tegra: bool = False
     ended: str = ""  # how the child process ended; "" if it finished
     has_crashed: bool = False  # whether cuInit crashed; a timeout or an out-of-memory kill does not count
-    took_s: float = 0.0
 
     @property
     def driver(self) -> str:

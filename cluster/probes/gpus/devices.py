@@ -3,30 +3,27 @@
 Each probe opens and closes the library, so that a replaced driver is noticed.
 """
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..cuda.tables import cuda_version
 from ..nvml.calls import CodeAnswered, DeviceQuestions, NvmlLike, ask_named, ask_with_code, read_text, return_codes
 from ..nvml.events import watch_events
 from ..nvml.facts import WORDS, ask_virtualization, probe_facts
-from ..nvml.gpm import WHOLE_GPU, GpmMeasure, begin_gpm
 from ..nvml.mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
 from ..nvml.use import probe_health, probe_use
-from ..report.absence import Maybe, Unavailable, known
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_kinds import DeviceKind
-from ..report.device_report import DeviceReport, MigReport
-from ..report.engines import EngineCount
+from ..report.device_report import DeviceReport
 from ..report.gpu_identity import GUEST
-from ..vgpu.guest import guest_absence
+from ..vgpu.guest import GUEST_VIEWS, guest_absence
+from ..vgpu.licence import ask_licences
 
-GPM_INTERVAL_S = 0.2
 VIDEO_CLOCK = 3
 NOT_SUPPORTED = 3
 
 ARCHITECTURES = {number: name for number, name in enumerate(WORDS["architecture"]) if name}
+_NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is not a vGPU guest")
 _IGPU_NAMES = ("orin", "thor", "xavier", "tegra")
 
 
@@ -35,23 +32,18 @@ class NvmlReport:
     """A machine's driver and devices, from NVML."""
 
     driver_version: Maybe[str]
-    nvml_version: Maybe[str]
     cuda_driver_version: Maybe[str]  # the newest CUDA version that the loaded driver supports ("13.0")
     library_problem: Unavailable | None  # why NVML could not be used
     fix: str  # the fix if NVML could not be used; "" if unknown
     devices: tuple[DeviceReport, ...]
 
 
-def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlReport:
-    """Query everything about this machine from NVML; never raises.
-
-    ``sleep`` waits for ``GPM_INTERVAL_S`` between the two samples of the metrics of each engine.
-    """
+def probe_nvml(nvml: NvmlLike) -> NvmlReport:
+    """Query everything about this machine from NVML; never raises."""
     opened, code = ask_with_code(nvml, "nvmlInit")
     if isinstance(opened, Unavailable):
         return NvmlReport(
             driver_version=opened,
-            nvml_version=opened,
             cuda_driver_version=opened,
             library_problem=opened,
             fix=_fix_of(code),
@@ -62,11 +54,10 @@ def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep)
         cuda = ask_named(nvml, "nvmlSystemGetCudaDriverVersion_v2")
         return NvmlReport(
             driver_version=ask_named(nvml, "nvmlSystemGetDriverVersion"),
-            nvml_version=ask_named(nvml, "nvmlSystemGetNVMLVersion"),
             cuda_driver_version=cuda if isinstance(cuda, Unavailable) else cuda_version(cuda),
             library_problem=count if isinstance(count, Unavailable) else None,
             fix=_fix_of(code),
-            devices=() if isinstance(count, Unavailable) else _probe_devices(nvml, int(count), sleep),
+            devices=() if isinstance(count, Unavailable) else _probe_devices(nvml, int(count)),
         )
     finally:
         ask_named(nvml, "nvmlShutdown")
@@ -76,30 +67,15 @@ def _fix_of(code: int) -> str:
     return return_codes()[code].fix if code in return_codes() else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """A device whose engines' metrics were sampled once; the second sample comes in ``_finish``."""
-
-    index: int
-    questions: DeviceQuestions
-    uuid: Maybe[str]
-    virtualization: Maybe[str]
-    mig: Maybe[MigReport]
-    engines: tuple[EngineCount, ...]
-    gpm: GpmMeasure
-
-
-def _probe_devices(nvml: NvmlLike, count: int, sleep: Callable[[float], object]) -> tuple[DeviceReport, ...]:
-    subjects = [_begin(nvml, index) for index in range(count)]
-    handles = {each.uuid: each.questions.handle for each in subjects if isinstance(each.uuid, str)}
-    seen: dict[str, tuple[int, ...]] = {}
-    with watch_events(nvml, handles) as watch:
-        if any(each.gpm.needs_time for each in subjects):
-            sleep(GPM_INTERVAL_S)
-        for event in watch.poll():
-            seen[event.uuid] = (*seen.get(event.uuid, ()), event.xid)
-    refused = {uuid: watch.failure or watch.unwatched.get(uuid) for uuid in handles}
-    return tuple(_finish(each, seen, refused) for each in subjects)
+def _probe_devices(nvml: NvmlLike, count: int) -> tuple[DeviceReport, ...]:
+    handles = [ask_named(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    reached = {str(index): handle for index, handle in enumerate(handles) if not isinstance(handle, Unavailable)}
+    with watch_events(nvml, reached) as watch:
+        events = watch.poll()
+    return tuple(
+        _probe_device(nvml, index, handle, tuple(event.xid for event in events if event.device == str(index)))
+        for index, handle in enumerate(handles)
+    )
 
 
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
@@ -114,65 +90,36 @@ def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str]
     return DeviceQuestions(nvml, handle, guest_absence) if virtualization == GUEST else DeviceQuestions(nvml, handle)
 
 
-def _begin(nvml: NvmlLike, index: int) -> _Subject:
-    handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
-    virtualization = ask_virtualization(first := questions_for(nvml, handle))
-    is_guest = virtualization == GUEST
-    questions = questions_for(nvml, handle, virtualization) if is_guest else first
+def _probe_device(nvml: NvmlLike, index: int, handle: Maybe[Any], xids: tuple[int, ...]) -> DeviceReport:
+    virtualization = ask_virtualization(questions_for(nvml, handle))
+    questions = questions_for(nvml, handle, virtualization)
     # Profiles seen in a guest would describe the physical GPU.
-    profiles = () if is_guest else probe_profiles(questions)
-    mig = probe_mig(questions, profiles)
-    return _Subject(
-        index=index,
-        questions=questions,
-        uuid=questions.ask("nvmlDeviceGetUUID", read=read_text),
-        virtualization=virtualization,
-        mig=mig,
-        engines=whole_gpu_engines(profiles),
-        gpm=begin_gpm(questions, () if isinstance(mig, Unavailable) else mig.slices),
-    )
-
-
-def _finish(
-    subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
-) -> DeviceReport:
-    """Query all other values. The keys of ``xids`` and ``refused`` (why Xids cannot be watched) are UUIDs."""
-    questions, uuid = subject.questions, subject.uuid
-    watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
-    mig, whole_gpm = _with_gpm(subject)
+    profiles = () if virtualization == GUEST else probe_profiles(questions)
     name: Maybe[str] = questions.ask("nvmlDeviceGetName", read=read_text)
     facts = probe_facts(questions)
-    kind = _kind(subject.virtualization, name, facts.get("bus_type"))
+    kind = _kind(virtualization, name, facts.get("bus_type"))
     return DeviceReport(
-        index=subject.index,
+        index=index,
         kind=kind,
-        uuid=subject.uuid,
+        uuid=questions.ask("nvmlDeviceGetUUID", read=read_text),
         uuid_is_stable=not kind.is_guest,
         pci_bus_id=questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
-        name=known(name, f"GPU {subject.index}"),
+        name=known(name, f"GPU {index}"),
         architecture=questions.ask("nvmlDeviceGetArchitecture", read=_architecture),
         compute_capability=questions.ask(
             "nvmlDeviceGetCudaComputeCapability", read=lambda pair: f"{int(pair[0])}.{int(pair[1])}"
         ),
         memory=questions.ask("nvmlDeviceGetMemoryInfo", read=read_memory),
         max_video_clock_mhz=questions.ask("nvmlDeviceGetMaxClockInfo", VIDEO_CLOCK, read=int),
-        virtualization=subject.virtualization,
-        engines=subject.engines,
-        use=probe_use(questions, whole_gpm),
-        mig=mig,
+        virtualization=virtualization,
+        engines=whole_gpu_engines(profiles),
+        use=probe_use(questions),
+        mig=probe_mig(questions, profiles),
+        licences=ask_licences(questions) if virtualization in GUEST_VIEWS else _NO_GUEST,
         facts=facts,
         # Health comes last, so that it includes faults that other queries found.
-        health=probe_health(questions, *watched),
+        health=probe_health(questions, xids),
     )
-
-
-def _with_gpm(subject: _Subject) -> tuple[Maybe[MigReport], Maybe[dict[str, float]]]:
-    mig = subject.mig
-    slices = () if isinstance(mig, Unavailable) else mig.slices
-    measured = subject.gpm.finish(slices, subject.engines)
-    if not isinstance(mig, Unavailable):
-        mig = replace(mig, slices=tuple(replace(each, gpm_percent=measured[each.gpu_instance]) for each in slices))
-    return mig, measured[WHOLE_GPU]
 
 
 def _kind(virtualization: Maybe[str], name: Maybe[str], bus: Maybe[object] | None) -> DeviceKind:

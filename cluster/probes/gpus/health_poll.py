@@ -12,16 +12,16 @@ from typing import Any
 from ..nvml.calls import DeviceQuestions, NvmlLike, ask_named, read_text
 from ..nvml.events import DeviceWatch, XidEvent, watch_events
 from ..nvml.facts import CLOCK_REASONS, ask_virtualization, read_reasons
-from ..nvml.gpm import GpmMeasure, begin_gpm
+from ..nvml.gpm import GpmMeasure, Percents, begin_gpm
 from ..nvml.mig import probe_mig, read_memory
 from ..nvml.use import probe_health, probe_use
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import MigSlice
+from ..report.engines import Engine
 from ..vgpu.buffers import with_safe_vgpu_calls
-from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus, running_vgpus
-from ..vgpu.hosted import scheduler_words
-from ..vgpu.instances import ask_licences
-from ..vgpu.licence import licence_of
+from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus
+from ..vgpu.instances import running_vgpus
+from ..vgpu.licence import ask_licences, licence_of
 from .devices import questions_for
 from .live_health import DeviceHealth, own_use
 
@@ -120,16 +120,16 @@ class _Polled:
         is_cut = not isinstance(mig, Unavailable) and mig.enabled
         slices = () if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
         percents = self._measured(questions, slices)
-        mine = [event for event in xids if event.uuid == self.name]
+        mine = [event for event in xids if event.device == self.name]
         whole = self._whole(questions, pids, tuple(event.xid for event in mine), since_us, now_utc)
         if not is_cut:
             return (whole,)
-        return tuple(_of_slice(whole, each, percents.get(each.gpu_instance, _NOT_MEASURED), mine) for each in slices)
+        return tuple(_of_slice(whole, each, percents.get(each.gpu_instance, {}), mine) for each in slices)
 
     def _whole(
         self, questions: DeviceQuestions, pids: frozenset[int], xids: tuple[int, ...], since_us: int, now_utc: datetime
     ) -> DeviceHealth:
-        use = probe_use(questions, _NOT_MEASURED, since_us)
+        use = probe_use(questions, since_us)
         # Only a vGPU host answers these queries (vGPU Management SDK guide, 2.4).
         is_host = self._virtualization == HOST
         hosting = DeviceQuestions(with_safe_vgpu_calls(self._nvml), self.handle) if is_host else None
@@ -148,7 +148,7 @@ class _Polled:
             ours=own_use(use, pids),
             licence=licence_of(ask_licences(questions), now_utc),
             accounting=questions.ask("nvmlDeviceGetAccountingMode", read=bool),
-            scheduler=_NO_HOST if hosting is None else scheduler_words(ask_scheduler(hosting)),
+            scheduler=_NO_HOST if hosting is None else ask_scheduler(hosting),
             vgpus=vgpus,
             creatable={} if hosting is None else creatable_vgpus(hosting, len(vgpus)),
             health=probe_health(questions, xids),
@@ -162,18 +162,14 @@ class _Polled:
         self._last_names[function] = answer
         return answer
 
-    def _measured(
-        self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]
-    ) -> dict[int | None, Maybe[dict[str, float]]]:
+    def _measured(self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]) -> dict[int, Percents]:
         """Return how busy the engines of each slice were since the last poll (GPM), and start the next measurement."""
         measured = {} if self._gpm is None else self._gpm.finish(slices)
         self._gpm = begin_gpm(questions, slices) if slices else None
         return measured
 
 
-def _of_slice(
-    whole: DeviceHealth, piece: MigSlice, percents: Maybe[dict[str, float]], events: list[XidEvent]
-) -> DeviceHealth:
+def _of_slice(whole: DeviceHealth, piece: MigSlice, percents: Percents, events: list[XidEvent]) -> DeviceHealth:
     xids = tuple(event.xid for event in events if event.gpu_instance in (None, piece.gpu_instance))
     return replace(
         whole,
@@ -184,28 +180,12 @@ def _of_slice(
         ours=_SHARED,
         encoder_sessions=_UNDIVIDED,
         memory=piece.memory,
-        decoder_percent=_mean(percents, "nvdec"),
-        encoder_percent=_mean(percents, "nvenc"),
+        decoder_percent=percents.get(Engine.NVDEC, _NOT_MEASURED),
+        encoder_percent=percents.get(Engine.NVENC, _NOT_MEASURED),
     )
 
 
-def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
-    if isinstance(percents, Unavailable):
-        return percents
-    mine = [percent for name, percent in percents.items() if name.startswith(engine)]
-    if not mine:
-        return Unavailable(Absence.NOT_FOUND, f"the slice's driver measures no {engine.upper()}")
-    return round(sum(mine) / len(mine))
-
-
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down. NVML has two functions for this, and newer drivers may lack the older one."""
-    for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        answer: Maybe[str] = questions.ask(function, read=_reasons)
-        if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:
-            return answer
-    return answer
-
-
-def _reasons(mask: int) -> str:
-    return read_reasons(sum(bit for bit, name in CLOCK_REASONS.items() if int(mask) & bit and name not in _HARMLESS))
+    """Return why clocks are held down."""
+    harmless = sum(bit for bit, name in CLOCK_REASONS.items() if name in _HARMLESS)
+    return questions.ask("nvmlDeviceGetCurrentClocksEventReasons", read=lambda mask: read_reasons(mask & ~harmless))

@@ -11,8 +11,8 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceUse, Health, MemoryUse
 
 if TYPE_CHECKING:
+    from ..vgpu.instances import VgpuLoad
     from ..vgpu.licence import Licence
-    from ..vgpu.values import VgpuLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,13 @@
 """Queries NVML in a child process, so that a hung driver does not hang this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..child.child import ChildEnd, RunChild, run_in_child
-from ..nvml.calls import DeviceQuestions, NvmlLike, ask_named
+from ..nvml.calls import NvmlLike, ask_named
 from ..report.absence import Absence, Maybe, Unavailable
-from ..vgpu.guest import GUEST_VIEWS, VgpuGuestReport, vgpu_guest_report
-from ..vgpu.host import HOST, VgpuHostReport, probe_vgpu_host, with_migrations
+from ..vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
 from .devices import NvmlReport, probe_nvml
 
 
@@ -18,7 +17,6 @@ class NvmlAnswers:
 
     nvml: Maybe[NvmlReport]
     vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)  # reports by the GPU's UUID
-    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)  # reports by the vGPU's UUID
     problems: tuple[str, ...] = ()
 
 
@@ -38,33 +36,32 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
 
     report = probe_nvml(pynvml)
     yield {"nvml": report}
-    hosts, guests = _read_vgpus(pynvml, report)
-    yield {"vgpu_hosts": hosts, "vgpu_guests": guests}
+    yield {"vgpu_hosts": _read_hosts(pynvml, report)}
 
 
-def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
-    """Query NVML, or a substitute, in this process; ``probe_nvml`` documents ``sleep``. Never raises."""
-    report = probe_nvml(nvml, sleep=sleep)
-    return NvmlAnswers(report, *_read_vgpus(nvml, report))
+def read_nvml(nvml: NvmlLike) -> NvmlAnswers:
+    """Query NVML, or a substitute, in this process; never raises."""
+    report = probe_nvml(nvml)
+    return NvmlAnswers(report, _read_hosts(nvml, report))
 
 
-def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostReport], dict[str, VgpuGuestReport]]:
-    hosts: dict[str, VgpuHostReport] = {}
-    guests: dict[str, VgpuGuestReport] = {}
-    handles: dict[str, object] = {}
-    virtual = [device for device in report.devices if device.virtualization in (*GUEST_VIEWS, HOST)]
+def _read_hosts(nvml: NvmlLike, report: NvmlReport) -> dict[str, VgpuHostReport]:
+    devices = {
+        device.index: device.uuid
+        for device in report.devices
+        if device.hosts_vgpus and isinstance(device.uuid, str) and not device.health.lost
+    }
     # nvmlInit fails if the driver was replaced after the report was made.
-    if not virtual or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):
-        return hosts, guests
+    if not devices or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):
+        return {}
     try:
-        for device in virtual:
-            handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", device.index)
-            if not isinstance(device.uuid, str) or device.health.lost or isinstance(handle, Unavailable):
-                continue
-            if device.virtualization != HOST:
-                guests[device.uuid] = vgpu_guest_report(device, DeviceQuestions(nvml, handle))
-            elif not isinstance(found := probe_vgpu_host(nvml, handle), Unavailable):
-                handles[device.uuid], hosts[device.uuid] = handle, found
-        return with_migrations(nvml, handles, hosts), guests
+        handles = {uuid: ask_named(nvml, "nvmlDeviceGetHandleByIndex", index) for index, uuid in devices.items()}
+        probed = {
+            uuid: probe_vgpu_host(nvml, handle)
+            for uuid, handle in handles.items()
+            if not isinstance(handle, Unavailable)
+        }
+        hosts = {uuid: found for uuid, found in probed.items() if not isinstance(found, Unavailable)}
+        return with_migrations(nvml, handles, hosts)
     finally:
         ask_named(nvml, "nvmlShutdown")

@@ -87,7 +87,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S)) if software else None
     container = probes.start(lambda: probe_container(os.environ, Path("/")))
     answers = probes.result("NVML", nvml, _NVML_LIMIT_S + _AFTER_LIMIT_S)
-    found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers, {}, {})
+    found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers)
     cuda_found = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
     choice, cuda_report = _chosen(probes, cuda_found)
     tegra = probes.start(lambda: _tegra_of(cuda_report))
@@ -120,7 +120,6 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
         pynvvideocodec=imported,
         tegra=probes.result("Tegra", tegra, 3 * _TEGRA_LIMIT_S),
         vgpu_hosts=found.vgpu_hosts,
-        vgpu_guests=found.vgpu_guests,
         software=codecs.trials,
         devices=devices,
         probe_problems=tuple(probes.problems),
@@ -186,7 +185,6 @@ def _host_report() -> HostReport:
         name=system.nodename,
         cores=machine.cores(),
         memory_bytes=machine.memory_bytes(),
-        shared_memory_free_bytes=machine.shared_memory_free_bytes(),
         kernel=system.release,
         machine=system.machine,
         python=f"{platform.python_implementation()} {'.'.join(map(str, sys.version_info[:3]))}",

@@ -1,11 +1,11 @@
-"""The report on one machine: a frozen value that can be sent as msgpack or JSON."""
+"""The report on one machine: a frozen value that can be sent as JSON."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from ....errors import InputUnreadable
@@ -17,11 +17,10 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceReport
 from ..report.engines import Direction, Engine, Trial
 from ..tegra.module import TegraReport
-from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Incremented when fields of the report change; reports of another version are refused."""
 
 
@@ -32,7 +31,6 @@ class HostReport:
     name: str
     cores: int
     memory_bytes: int
-    shared_memory_free_bytes: int
     kernel: str
     machine: str
     python: str
@@ -77,7 +75,6 @@ class NodeReport:
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
     vgpu_hosts: dict[str, VgpuHostReport]  #: reports on GPUs that host vGPUs, by UUID
-    vgpu_guests: dict[str, VgpuGuestReport]  #: reports on vGPUs, by UUID
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
@@ -165,9 +162,8 @@ def _with_absences(document: Any) -> Any:
 
 
 def pack(report: NodeReport) -> bytes:
-    """Return the report as msgpack."""
-    packed: bytes = msgpack.packb(to_json(report))
-    return packed
+    """Return the report as bytes."""
+    return _adapter().dump_json(report)
 
 
 def unpack(packed: bytes) -> NodeReport:
@@ -176,7 +172,7 @@ def unpack(packed: bytes) -> NodeReport:
     Raises InputUnreadable: the bytes are not a report of this schema version.
     """
     try:
-        document = msgpack.unpackb(packed, strict_map_key=False)
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        document = json.loads(packed)
+    except (ValueError, RecursionError):
         document = None
     return from_json(document)

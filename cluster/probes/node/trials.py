@@ -15,7 +15,7 @@ from ..gpus.devices import NvmlReport
 from ..report.absence import Maybe, Unavailable
 from ..report.device_report import DeviceReport
 from ..report.engines import Engine, How, Trial
-from ..trials.cache import CacheKey, is_lasting, load_trials, save_trials
+from ..trials.cache import is_lasting, load_trials, save_trials, trials_file
 from ..trials.gpu import smoke, trials_of_device
 from ..trials.software import TrialStream
 from .report import DeviceTrials
@@ -104,16 +104,16 @@ def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
 def _matrix(
     subject: Subject, streams: Mapping[str, TrialStream], plan: TrialPlan, limit_s: float, run: RunChild
 ) -> tuple[DeviceTrials, tuple[str, ...]]:
-    key = CacheKey(plan.driver, subject.kind, plan.packages)
+    file = trials_file(plan.folder, plan.driver, subject.kind, *plan.packages)
     made = partial(DeviceTrials, device=subject.visible, kind=subject.kind)
-    cached = None if plan.fresh else load_trials(plan.folder, key)
+    cached = None if plan.fresh else load_trials(file)
     if cached is not None:
         return made(trials=cached, from_cache=True), ()
     if limit_s <= 0:
         return made(trials=()), ("the time limit for trials was reached",)
     trials, problems = trials_of_device(subject.visible, streams, limit_s, run=run)
     if _speaks_for_kind(trials) and not problems:
-        save_trials(plan.folder, key, trials)
+        save_trials(file, trials)
     return made(trials=trials), problems
 
 

@@ -6,14 +6,18 @@ Every function gets the library as an argument: the ``pynvml`` module of nvidia-
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.tables import read_tables
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+R = TypeVar("R", bound="DataclassInstance")
 NvmlLike: TypeAlias = Any
 """An object with pynvml's functions, structures and constants under their names."""
 
@@ -118,6 +122,21 @@ class DeviceQuestions:
         if return_codes().get(code, _UNKNOWN).is_trouble:
             self.lost = self.lost or absence_of(function, code).reason
         return value
+
+
+def asked(function: str, *arguments: object, read: Callable[[Any], object]) -> Any:
+    """Return a dataclass field that ``answers`` fills with the answer of an NVML function."""
+    return field(metadata={"nvml": (function, arguments, read)})
+
+
+def answers(kind: type[R], ask: Callable[..., object], **known: object) -> R:
+    """Return a value of a dataclass: NVML's answers in the fields made by ``asked``, and the ``known`` other fields.
+
+    ``ask`` queries one subject, as ``DeviceQuestions.ask`` does.
+    """
+    calls = {each.name: each.metadata["nvml"] for each in fields(kind) if "nvml" in each.metadata}
+    said = {name: ask(function, *arguments, read=read) for name, (function, arguments, read) in calls.items()}
+    return kind(**said, **known)
 
 
 def _code(error: Exception) -> int | None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from ..report.absence import Absence, Maybe, Unavailable
+from ..report.absence import Absence, Maybe, Unavailable, known
 from .calls import NvmlLike, ask_named
 
 XID = 0x8
@@ -22,22 +22,19 @@ EVENTS_PER_POLL = 1000
 class XidEvent:
     """An Xid error of a device; ``gpu_instance`` is the MIG GPU instance in which it occurred, if any."""
 
-    uuid: str
+    device: str  # the name under which the device is watched
     xid: int
     gpu_instance: int | None
 
 
 class DeviceWatch(AbstractContextManager["DeviceWatch"]):
-    """An open watch over devices; ``unwatched`` says, by device name, why a device cannot be watched."""
+    """An open watch over devices, given as names by the address of their handles."""
 
-    def __init__(
-        self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, Unavailable]
-    ) -> None:
-        self.unwatched = dict(unwatched)
+    def __init__(self, nvml: NvmlLike, event_set: Maybe[Any], names: Mapping[int, str]) -> None:
         self.failure: Unavailable | None = None
         self._nvml = nvml
         self._event_set = event_set
-        self._uuids = dict(uuids)
+        self._names = dict(names)
 
     def poll(self) -> tuple[XidEvent, ...]:
         """Return the events since the last poll; never waits, never raises.
@@ -45,19 +42,19 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
         If the driver refuses, ``failure`` says why, and a new watch must be opened.
         """
         events: list[XidEvent] = []
-        while self._uuids and self.failure is None and len(events) < EVENTS_PER_POLL:
+        while self._names and self.failure is None and len(events) < EVENTS_PER_POLL:
             data = ask_named(self._nvml, "nvmlEventSetWait_v2", self._event_set, 0)
             if isinstance(data, Unavailable):
                 self.failure = None if data.absence is Absence.TIMED_OUT else data
                 break
             # Devices are found by address, because a GPU that fell off the bus no longer answers with its UUID.
-            uuid, instance = self._uuids.get(_address(data.device), ""), int(data.gpuInstanceId)
-            events.append(XidEvent(uuid, int(data.eventData), None if instance == NO_INSTANCE else instance))
+            name, instance = self._names.get(_address(data.device), ""), int(data.gpuInstanceId)
+            events.append(XidEvent(name, int(data.eventData), None if instance == NO_INSTANCE else instance))
         return tuple(events)
 
     def close(self) -> None:
         """Free the event set; later polls return nothing."""
-        self._uuids.clear()
+        self._names.clear()
         event_set, self._event_set = self._event_set, Unavailable(Absence.NOT_FOUND, "the watch is closed")
         if not isinstance(event_set, Unavailable):
             ask_named(self._nvml, "nvmlEventSetFree", event_set)
@@ -67,23 +64,16 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
 
 
 def watch_events(nvml: NvmlLike, handles: Mapping[str, Any]) -> DeviceWatch:
-    """Watch devices ({name: handle}) while the library stays initialised; never raises."""
+    """Watch the devices ({name: handle}) that report Xid errors, while the library stays initialised; never raises."""
     event_set: Maybe[Any] = ask_named(nvml, "nvmlEventSetCreate")
-    if isinstance(event_set, Unavailable):
-        return DeviceWatch(nvml, event_set, {}, dict.fromkeys(handles, event_set))
-    refused = {uuid: _register(nvml, event_set, handle) for uuid, handle in handles.items()}
-    uuids = {_address(handle): uuid for uuid, handle in handles.items() if refused[uuid] is None}
-    return DeviceWatch(nvml, event_set, uuids, {uuid: reason for uuid, reason in refused.items() if reason})
-
-
-def _register(nvml: NvmlLike, event_set: object, handle: object) -> Unavailable | None:
-    supported: Maybe[int] = ask_named(nvml, "nvmlDeviceGetSupportedEventTypes", handle)
-    if isinstance(supported, Unavailable):
-        return supported
-    if not supported & XID:
-        return Unavailable(Absence.NOT_SUPPORTED, "this device reports no Xid errors")
-    registered = ask_named(nvml, "nvmlDeviceRegisterEvents", handle, XID, event_set)
-    return registered if isinstance(registered, Unavailable) else None
+    watched = {}
+    for name, handle in handles.items() if not isinstance(event_set, Unavailable) else ():
+        events = known(ask_named(nvml, "nvmlDeviceGetSupportedEventTypes", handle), 0)
+        if events & XID and not isinstance(
+            ask_named(nvml, "nvmlDeviceRegisterEvents", handle, XID, event_set), Unavailable
+        ):
+            watched[_address(handle)] = name
+    return DeviceWatch(nvml, event_set, watched)
 
 
 def _address(handle: Any) -> int:

@@ -21,13 +21,13 @@ SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, except ``gpm_percent``; ``profiles`` are the GPU's profiles. Never raises."""
+    """Query how a GPU is partitioned; ``profiles`` are the GPU's profiles. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
     slices_max: Maybe[int] = questions.ask("nvmlDeviceGetMaxMigDeviceCount", read=int)
     places = min(known(slices_max, SLICES_MAX), SLICES_MAX)
-    slices, refused = _slices(questions, places, profiles) if mode[0] == 1 else ((), None)
+    slices, refused = _slices(questions, places) if mode[0] == 1 else ((), None)
     return MigReport(
         enabled=mode[0] == 1,
         pending=mode[1] == 1,
@@ -54,10 +54,7 @@ def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]
 
 
 def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
-    function = "nvmlDeviceGetGpuInstanceProfileInfoV"
-    info: Maybe[MigProfile] = questions.ask(function, kind, 2, read=_read_profile)
-    if isinstance(info, Unavailable) and info.absence is Absence.FUNCTION_NOT_FOUND:
-        info = questions.ask("nvmlDeviceGetGpuInstanceProfileInfo", kind, 1, read=_read_profile)
+    info: Maybe[MigProfile] = questions.ask("nvmlDeviceGetGpuInstanceProfileInfoV", kind, 2, read=_read_profile)
     if isinstance(info, Unavailable):
         return None
     free: Maybe[int] = questions.ask("nvmlDeviceGetGpuInstanceRemainingCapacity", info.profile_id, read=int)
@@ -65,13 +62,10 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
 
 
 def _read_profile(info: Any) -> MigProfile:
-    memory_mib = int(info.memorySizeMB)
-    # Version 1 of the structure has no name, so a name is made from slices and memory.
-    name = read_text(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
     return MigProfile(
         profile_id=int(info.id),
-        name=name.removeprefix("MIG "),
-        memory_bytes=memory_mib * MIB,
+        name=read_text(info.name).removeprefix("MIG "),
+        memory_bytes=int(info.memorySizeMB) * MIB,
         engines=_counts(info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount),
         instances_max=int(info.instanceCount),
         instances_free=Unavailable(Absence.NOT_FOUND, "not asked yet"),
@@ -83,14 +77,12 @@ def _counts(decoders: int, encoders: int, jpegs: int, ofas: int) -> tuple[Engine
     return tuple(EngineCount(engine, int(count), How.ASKED) for engine, count in engines)
 
 
-def _slices(
-    questions: DeviceQuestions, places: int, profiles: tuple[MigProfile, ...]
-) -> tuple[tuple[MigSlice, ...], Unavailable | None]:
+def _slices(questions: DeviceQuestions, places: int) -> tuple[tuple[MigSlice, ...], Unavailable | None]:
     slices: list[MigSlice] = []
     refused: Unavailable | None = None
     for place in range(places):
         handle: Maybe[Any] = questions.ask("nvmlDeviceGetMigDeviceHandleByIndex", place, read=lambda found: found)
-        piece = handle if isinstance(handle, Unavailable) else _slice(questions, handle, profiles)
+        piece = handle if isinstance(handle, Unavailable) else _slice(questions, handle)
         if isinstance(piece, MigSlice):
             slices.append(piece)
         elif piece.absence is not Absence.NOT_FOUND:  # there may be no instance with this index
@@ -98,7 +90,7 @@ def _slices(
     return tuple(slices), refused
 
 
-def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfile, ...]) -> MigSlice | Unavailable:
+def _slice(questions: DeviceQuestions, handle: object) -> MigSlice | Unavailable:
     ask = partial(questions.ask_of, handle)
     uuid: Maybe[str] = ask("nvmlDeviceGetUUID", read=read_text)
     gpu_instance: Maybe[int] = ask("nvmlDeviceGetGpuInstanceId", read=int)
@@ -110,10 +102,9 @@ def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfil
         uuid=uuid,
         gpu_instance=gpu_instance,
         compute_instance=ask("nvmlDeviceGetComputeInstanceId", read=int),
-        profile=_slice_profile(questions, handle, gpu_instance, profiles),
+        profile=_slice_profile(ask("nvmlDeviceGetName", read=read_text)),
         memory=ask("nvmlDeviceGetMemoryInfo", read=read_memory),
         engines=known(ask("nvmlDeviceGetAttributes_v2", read=_shared_counts), ()),
-        gpm_percent=Unavailable(Absence.NOT_FOUND, "per-engine use was not measured"),
     )
 
 
@@ -126,24 +117,9 @@ def _shared_counts(attributes: Any) -> tuple[EngineCount, ...]:
     )
 
 
-def _slice_profile(
-    questions: DeviceQuestions, handle: object, gpu_instance: int, profiles: tuple[MigProfile, ...]
-) -> str:
-    """Return a profile such as "1g.10gb", from the slice's name, its GPU instance's profile, or its attributes."""
-    name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=read_text)
-    if not isinstance(name, Unavailable) and " MIG " in name:
-        return name.partition(" MIG ")[2].strip()
-    instance = questions.ask("nvmlDeviceGetGpuInstanceById", gpu_instance, read=lambda found: found)
-    if not isinstance(instance, Unavailable):
-        number: Maybe[int] = questions.ask_of(instance, "nvmlGpuInstanceGetInfo", read=lambda info: int(info.profileId))
-        for profile in profiles:
-            if profile.profile_id == number:
-                return profile.name
-    return known(questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_made_name), "unknown")
-
-
-def _made_name(attributes: Any) -> str:
-    return f"{int(attributes.gpuInstanceSliceCount)}g.{round(int(attributes.memorySizeMB) / 1024)}gb"
+def _slice_profile(name: Maybe[str]) -> str:
+    """Return a profile such as "1g.10gb" from the name of a slice: "NVIDIA H200 MIG 1g.10gb"."""
+    return known(name, "").partition(" MIG ")[2].strip() or "unknown"
 
 
 def read_memory(info: Any) -> MemoryUse:

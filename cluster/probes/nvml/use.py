@@ -16,47 +16,37 @@ from .facts import WORDS
 FULL_PERCENT = 100
 
 _CODECS = {0: "h264", 1: "hevc", 2: "av1"}
-_PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+# The functions' names have a version, because an old driver raises another error for the names without a version.
+_PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
 
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 SINCE_LOAD = 0  # NVML_VOLATILE_ECC: errors since the driver was loaded
-RETIREMENT_CAUSES = (0, 1)  # the numbers in NVML for many single-bit errors, and for a double-bit error
 RECOVERY_ACTION_FIELD = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 RECOVERY_ACTIONS = dict(enumerate(WORDS["recovery_action"]))
 
 _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 
 
-def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
-    """Query how busy a device is; ``gpm_percent`` was measured separately. Never raises.
+def probe_use(questions: DeviceQuestions, since_us: int = 0) -> DeviceUse:
+    """Query how busy a device is; never raises.
 
     The driver keeps samples of processes that have long been idle. Samples before ``since_us``, on the driver's clock,
     are left out.
     """
     ask = questions.ask
-    stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
-    sessions_open, fps, latency_us = (stats,) * 3 if isinstance(stats, Unavailable) else stats
     return DeviceUse(
         gpu_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.gpu)),
         memory_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.memory)),
         encoder_percent=ask("nvmlDeviceGetEncoderUtilization", read=_first),
         decoder_percent=ask("nvmlDeviceGetDecoderUtilization", read=_first),
-        jpeg_percent=ask("nvmlDeviceGetJpgUtilization", read=_first),
-        ofa_percent=ask("nvmlDeviceGetOfaUtilization", read=_first),
-        encoder_capacity_percent={
-            name: ask("nvmlDeviceGetEncoderCapacity", query, read=int) for query, name in _CODECS.items()
-        },
-        encoder_sessions_open=sessions_open,
-        encoder_fps=fps,
-        encoder_latency_us=latency_us,
+        encoder_sessions_open=ask("nvmlDeviceGetEncoderStats", read=_first),
         encoder_sessions=ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
         processes=_processes(questions, since_us),
-        gpm_percent=gpm_percent,
     )
 
 
-def _first(pair: Any) -> int:
-    return int(pair[0])
+def _first(values: Any) -> int:
+    return int(values[0])
 
 
 def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
@@ -77,7 +67,8 @@ def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
 
 def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceProcess, ...]]:
     """Join the lists of processes that hold memory on the device with the samples of engine use."""
-    lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
+    lists: list[Maybe[tuple[DeviceProcess, ...]]]
+    lists = [questions.ask(function, read=_running) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
         # Some devices have no list of processes. But a list that could not be read must not count as empty.
@@ -92,14 +83,6 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
     return tuple(joined[pid] for pid in sorted(joined))
-
-
-def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # The function's name has a version, because an old driver raises another error for the name without a version.
-    answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
-    if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
-        return questions.ask(f"{function}_v2", read=_running)
-    return answer
 
 
 def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
@@ -128,19 +111,16 @@ def _percent(value: int) -> int | None:
     return int(value) if int(value) <= FULL_PERCENT else None
 
 
-def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
+def probe_health(questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
     """Query a device's health. Call this last, because ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(
-        ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
         ecc_uncorrected=ask("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD, read=int),
-        retired_pages=_retired_pages(questions),
         retirement_pending=ask("nvmlDeviceGetRetiredPagesPendingStatus", read=lambda state: bool(state == 1)),
         remapped_rows_pending=ask("nvmlDeviceGetRemappedRows", read=lambda rows: bool(rows[2] != 0)),
         recovery_action=ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION_FIELD], read=_read_action),
         xids=xids,
         lost=questions.lost,
-        xids_refused=xids_refused,
     )
 
 
@@ -156,9 +136,3 @@ def read_field(values: Any) -> float | int:
         raise CodeAnswered(int(value.nvmlReturn))
     number: float | int = getattr(value.value, _VALUE_FIELDS[int(value.valueType)])
     return number
-
-
-def _retired_pages(questions: DeviceQuestions) -> Maybe[int]:
-    counts = [questions.ask("nvmlDeviceGetRetiredPages", cause, read=len) for cause in RETIREMENT_CAUSES]
-    refused = next((count for count in counts if isinstance(count, Unavailable)), None)
-    return refused or sum(count for count in counts if not isinstance(count, Unavailable))

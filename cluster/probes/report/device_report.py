@@ -52,30 +52,21 @@ class DeviceUse:
     memory_percent: Maybe[int]
     encoder_percent: Maybe[int]
     decoder_percent: Maybe[int]
-    jpeg_percent: Maybe[int]
-    ofa_percent: Maybe[int]
-    encoder_capacity_percent: dict[str, Maybe[int]]
     encoder_sessions_open: Maybe[int]
-    encoder_fps: Maybe[int]
-    encoder_latency_us: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
-    gpm_percent: Maybe[dict[str, float]]  # the use of each engine by name, such as "nvdec0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """The faults that a device and its driver report."""
 
-    ecc_enabled: Maybe[bool]
     ecc_uncorrected: Maybe[int]  # errors since the driver was loaded
-    retired_pages: Maybe[int]
     retirement_pending: Maybe[bool]
     remapped_rows_pending: Maybe[bool]
     recovery_action: Maybe[str]  # the driver's advice, for example "none", "reset", "reboot" or "drain"
     xids: tuple[int, ...] = ()  # Xid errors since the watch began
     lost: str = ""  # why the device cannot be used; "" if it can be used
-    xids_refused: Unavailable | None = None  # why Xid errors cannot be watched; None if they can be watched
 
 
 def why_unplaceable(health: Health) -> str:
@@ -107,7 +98,6 @@ class MigSlice:
     profile: str
     memory: Maybe[MemoryUse]
     engines: tuple[EngineCount, ...]
-    gpm_percent: Maybe[dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +123,25 @@ class MigReport:
     profiles: tuple[MigProfile, ...]
     slices_refused: Unavailable | None = None  # why slices may be missing
 
-    def sharers_of(self, part: MigSlice) -> int:
-        """Return how many compute instances share a slice's GPU instance, including the slice itself."""
-        return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LicensableFeature:
+    """A vGPU software product that can be licensed."""
+
+    code: int
+    product: str
+    is_licensed: bool
+    is_enabled: bool
+    licence_info: str
+    expires_utc: Maybe[str]  # when the licence ends, as "YYYY-MM-DD hh:mm:ss"
+
+
+@dataclass(frozen=True, slots=True)
+class LicensableFeatures:
+    """Whether licensing applies to a device, and for which products the device can be licensed."""
+
+    licensing_supported: bool
+    features: tuple[LicensableFeature, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,7 @@ class DeviceReport:
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
+    licences: Maybe[LicensableFeatures]  # absent unless this machine is a guest
     # facts for display, such as serial number, VBIOS, PCIe, power and temperature
     facts: dict[str, Maybe[str | int | float | bool]]
 
@@ -172,6 +179,11 @@ class DeviceReport:
         return f"GPU {self.index} ({self.name})"
 
     @property
+    def hosts_vgpus(self) -> bool:
+        """Whether the GPU hosts vGPUs; its engines then belong to guests."""
+        return self.virtualization == "host vgpu"
+
+    @property
     def is_cut(self) -> bool:
         """Whether MIG is on; slices then replace the GPU as devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
@@ -180,3 +192,7 @@ class DeviceReport:
     def slices(self) -> tuple[MigSlice, ...]:
         """The GPU's MIG slices."""
         return () if isinstance(self.mig, Unavailable) else self.mig.slices
+
+    def sharers_of(self, part: MigSlice) -> int:
+        """Return how many compute instances share a slice's GPU instance, including the slice itself."""
+        return sum(other.gpu_instance == part.gpu_instance for other in self.slices)

@@ -90,4 +90,3 @@ class Trial:
     engines: int | None = None
     reason: str = ""  # why the case does not work, in one sentence
     fix: str = ""  # the fix, in one sentence
-    took_s: float = 0.0

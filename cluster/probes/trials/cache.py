@@ -1,21 +1,18 @@
-"""Caches trials: one msgpack file for each key, in the user's cache folder. Unreadable files are ignored."""
+"""Caches trials: one JSON file for each key, in the user's cache folder. Unreadable files are ignored."""
 
 import hashlib
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from ....actors.media.whole_file import write_whole
 from ..report.engines import Trial
 
-CACHE_SCHEMA: Final = 2
-FILE_BYTES_MAX: Final = 1_000_000
+CACHE_SCHEMA: Final = 3
 
 
 @cache
@@ -23,22 +20,10 @@ def _adapter() -> TypeAdapter[tuple[Trial, ...]]:
     return TypeAdapter(tuple[Trial, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class CacheKey:
-    """The facts on which the results of trials depend."""
-
-    driver: str
-    subject: str  #: a kind of device
-    packages: tuple[str, ...]  #: "name version" of each package
-
-    @property
-    def file_name(self) -> str:
-        """The name of the file for trials with this key."""
-        return f"trials-{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}.msgpack"
-
-    def as_list(self) -> list[Any]:
-        """Return the key and the schema's version, as a cache file contains them."""
-        return [CACHE_SCHEMA, self.driver, self.subject, list(self.packages)]
+def trials_file(folder: Path | None, *depends_on: str) -> Path | None:
+    """Return the file in a cache folder for trials whose results depend on these names and versions."""
+    key = hashlib.sha256(repr((CACHE_SCHEMA, depends_on)).encode()).hexdigest()
+    return None if folder is None else folder / f"trials-{key[:32]}.json"
 
 
 def cache_folder() -> Path | None:
@@ -56,26 +41,18 @@ def is_lasting(trials: tuple[Trial, ...]) -> bool:
     return bool(trials) and not any(trial.fix for trial in trials)
 
 
-def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
+def load_trials(file: Path | None) -> tuple[Trial, ...] | None:
     """Return the cached trials; None if there are none, or if the file cannot be read."""
-    if folder is None:
-        return None
     try:
-        with (folder / key.file_name).open("rb") as file:
-            kept = msgpack.unpackb(file.read(FILE_BYTES_MAX), strict_map_key=False)
-        if not isinstance(kept, dict) or kept.get("key") != key.as_list():
-            return None
-        return _adapter().validate_python(kept.get("trials"))
-    # msgpack raises the last four if a file is truncated or not msgpack, or has a map with a list as a key.
-    except (OSError, ValidationError, ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        return None if file is None else _adapter().validate_json(file.read_bytes())
+    except (OSError, ValidationError):
         return None
 
 
-def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
+def save_trials(file: Path | None, trials: tuple[Trial, ...]) -> None:
     """Cache ``trials`` atomically; if the folder is not writable, nothing is cached."""
-    if folder is None:
+    if file is None:
         return
-    packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / key.file_name, packed)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, _adapter().dump_json(trials))

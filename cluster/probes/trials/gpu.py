@@ -2,10 +2,16 @@
 
 NVDEC decodes a bitstream that software encoded in the same run, and must return the same picture as software decoding.
 The child process sees only one device, because capability calls of PyNvVideoCodec always query CUDA's device 0.
+
+PyNvVideoCodec raises one exception for all faults; its message contains a CUresult for decoders, an NVENCSTATUS for
+encoders. A decoder that cannot create a CUDA context ends the process instead, so the output of a dead child is also
+read.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -13,8 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..child.child import RunChild, try_cases
-from ..child.trial_errors import Fault, decode_fault, encode_fault, fault_of_death, is_whole_device
+from ..child.child import ChildOutcome, RunChild, try_cases
 from ..report.engines import Direction, Engine, How, MediaCodec, Trial
 from ..report.tables import read_tables
 from .cases import BY_NAME, NVDEC_CASES, NVENC_CASES, NVENC_SURFACES, TRIAL_HEIGHT, TRIAL_WIDTH, Sample
@@ -28,7 +33,25 @@ from .software import (
     trial_luma,
 )
 
-_CUDA_CODEC: Final = {MediaCodec(codec): value for codec, value in read_tables("trials.toml")["cuda_codecs"].items()}
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an engine failed a case."""
+
+    code: int | None  #: the error code of the library, if the message contains one
+    reason: str
+    fix: str = ""
+
+
+_CODE: Final = re.compile(r"(?:error code\s*:|returned error)\s*(\d+)", re.IGNORECASE)
+_PRINTED_CODE: Final = re.compile(r"error[^0-9\n]{0,12}(\d{1,3})\b", re.IGNORECASE)
+_DETAIL_CHARACTERS: Final = 160
+XID_FIX: Final = "look for Xid lines: sudo dmesg | grep Xid"
+_TABLES: Final = read_tables("trials.toml")
+_DECODE: Final = {int(code): row for code, row in _TABLES["decode_errors"].items()}
+_ENCODE: Final = {int(code): row for code, row in _TABLES["encode_errors"].items()}
+_NO_ENCODER_CODES: Final = (1, 2, 5)
+_CUDA_CODEC: Final = {MediaCodec(codec): value for codec, value in _TABLES["cuda_codecs"].items()}
 _CUDA_CHROMA: Final = {"4:0:0": 0, "4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 _CHROMA_ROWS: Final = {"4:2:0": TRIAL_HEIGHT // 2, "4:2:2": TRIAL_HEIGHT, "4:4:4": 2 * TRIAL_HEIGHT}
 _INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
@@ -116,7 +139,6 @@ def _trial(
     how: How = How.TRIED,
     *,
     caps: Mapping[str, Any] = MappingProxyType({}),
-    took_s: float = 0.0,
 ) -> Trial:
     return Trial(
         case=sample.case(_DIRECTION[engine]),
@@ -130,7 +152,6 @@ def _trial(
         engines=caps.get("num_decoder_engines" if engine is Engine.NVDEC else "num_encoder_engines"),
         reason="" if fault is None else fault.reason,
         fix="" if fault is None else fault.fix,
-        took_s=took_s,
     )
 
 
@@ -150,14 +171,14 @@ def try_nvdec(
     ends_s = clock() + limit_s * _TRY_UNTIL
     for name in names:
         yield name
-        sample, stream, began_s, how = BY_NAME[name], streams.get(name), clock(), How.ASKED
+        sample, stream, how = BY_NAME[name], streams.get(name), How.ASKED
         caps, error = _attempt(partial(_decoder_caps, nvc, sample))
         fault = decode_fault(error) if error else None if caps.get("supported") else _NO_DECODER
-        if fault is None and stream is not None and began_s < ends_s:
+        if fault is None and stream is not None and clock() < ends_s:
             how = How.TRIED
             wrong, error = _attempt(partial(_wrong, nvc, sample, stream))
             fault = decode_fault(error) if error else wrong
-        yield name, _trial(Engine.NVDEC, sample, fault, how, caps=caps, took_s=clock() - began_s)
+        yield name, _trial(Engine.NVDEC, sample, fault, how, caps=caps)
 
 
 def _package() -> Any:
@@ -222,7 +243,7 @@ def try_nvenc(
     asked: dict[MediaCodec, tuple[dict[str, Any], str]] = {}
     none_at_all = ""
     for name in names:
-        sample, began_s, how = BY_NAME[name], clock(), How.ASKED
+        sample, how = BY_NAME[name], How.ASKED
         yield name
         if sample.codec not in asked:
             ask = partial(nvc.GetEncoderCaps, gpuid=0, codec=sample.codec.value)
@@ -230,14 +251,14 @@ def try_nvenc(
         caps, error = asked[sample.codec]
         surface, capability = NVENC_SURFACES[sample.chroma, sample.bit_depth]
         supported = caps.get(capability) if capability else caps
-        if not error and supported and began_s < ends_s:
+        if not error and supported and clock() < ends_s:
             how = How.TRIED
             wrong, raised = _attempt(partial(_encoded, nvc, sample, surface))
             error = raised or wrong
         fault = encode_fault(error) if error else None if supported else _NO_FORMAT
         if fault is not None and is_whole_device(fault):
             none_at_all = error
-        yield name, _trial(Engine.NVENC, sample, fault, how, caps=caps, took_s=clock() - began_s)
+        yield name, _trial(Engine.NVENC, sample, fault, how, caps=caps)
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
@@ -256,3 +277,41 @@ def trial_surface(sample: Sample) -> NDArray[np.uint8]:
     grey = np.full((_CHROMA_ROWS[sample.chroma], TRIAL_WIDTH), 1 << (sample.bit_depth - 1), np.uint16)
     samples = np.concatenate([trial_luma(sample.bit_depth), grey]) << np.uint16(shift)
     return np.frombuffer(samples.astype(sample_type(sample.bit_depth)).tobytes(), np.uint8)
+
+
+def decode_fault(message: str) -> Fault:
+    """Translate a decoder's error message."""
+    return _read(message, _DECODE)
+
+
+def encode_fault(message: str) -> Fault:
+    """Translate an encoder's error message."""
+    return _read(message, _ENCODE)
+
+
+def fault_of_death(death: ChildOutcome) -> Fault:
+    """Translate the last output of a child process that ended during a trial."""
+    found = _PRINTED_CODE.findall(death.said)
+    code = next((int(text) for text in reversed(found) if int(text) in _DECODE), None)
+    if code is None:
+        return Fault(None, f"the trial crashed: {death.detail}", XID_FIX)
+    reason, fix = _DECODE[code]
+    return Fault(code, f"{reason} (error {code} ended the process)", fix)
+
+
+def is_whole_device(fault: Fault) -> bool:
+    """Whether an encoder's fault means that the device has no encoder."""
+    return fault.code in _NO_ENCODER_CODES
+
+
+def _read(message: str, table: dict[int, list[str]]) -> Fault:
+    plain = " ".join(message.split())
+    for sign, (reason, fix) in _TABLES["missing"].items():
+        if sign in plain.lower():
+            return Fault(None, reason, fix)
+    found = _CODE.search(plain)
+    code = int(found[1]) if found else None
+    if code in table:
+        reason, fix = table[code]
+        return Fault(code, f"{reason} (error {code})", fix)
+    return Fault(code, plain[:_DETAIL_CHARACTERS] or "it failed without a message")

@@ -75,17 +75,15 @@ def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> So
     return SoftwareTrials(tuple(trials), streams, problems)
 
 
-def _trials(
-    sample: Sample, encode_fault: str, decode_fault: str | None, encode_s: float = 0.0, decode_s: float = 0.0
-) -> Iterator[Trial]:
+def _trials(sample: Sample, encode_fault: str, decode_fault: str | None) -> Iterator[Trial]:
     """Yield a sample's trials; ``decode_fault`` is None if there was no bitstream to decode."""
     if offered_by_software(sample):
-        yield _trial(sample, Direction.ENCODE, SOFTWARE_ENCODERS[sample.codec], encode_fault, encode_s)
+        yield _trial(sample, Direction.ENCODE, SOFTWARE_ENCODERS[sample.codec], encode_fault)
     if decode_fault is not None:
-        yield _trial(sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec], decode_fault, decode_s)
+        yield _trial(sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec], decode_fault)
 
 
-def _trial(sample: Sample, direction: Direction, implementation: str, fault: str, took_s: float) -> Trial:
+def _trial(sample: Sample, direction: Direction, implementation: str, fault: str) -> Trial:
     wheel = f"install PyAV from its own wheel: pip install --force-reinstall av (it carries {implementation})"
     return Trial(
         case=sample.case(direction),
@@ -96,7 +94,6 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
         profile=sample.profile,
         reason=fault,
         fix=wheel if fault else "",
-        took_s=took_s,
     )
 
 
@@ -115,24 +112,22 @@ def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
 
 
 def _tried(sample: Sample) -> tuple[list[Trial], TrialStream | None]:
-    packets, encode_fault, encode_s = _timed(lambda: _stream(sample))
+    packets, encode_fault = _attempt(lambda: _stream(sample))
     if packets is None:
-        return list(_trials(sample, encode_fault, None, encode_s)), None
-    luma, decode_fault, decode_s = _timed(lambda: decode_luma(sample, packets))
+        return list(_trials(sample, encode_fault, None)), None
+    luma, decode_fault = _attempt(lambda: decode_luma(sample, packets))
     if luma is not None:
         decode_fault = difference_fault(luma, sample)
-    trials = list(_trials(sample, encode_fault or decode_fault, decode_fault, encode_s, decode_s))
+    trials = list(_trials(sample, encode_fault or decode_fault, decode_fault))
     return trials, None if decode_fault else TrialStream(tuple(packets), luma.tobytes())
 
 
-def _timed(action: Callable[[], Any]) -> tuple[Any, str, float]:
-    """Return the result of ``action`` (None if it failed), the error in one line, and the duration."""
-    began_s = time.monotonic()
+def _attempt(action: Callable[[], Any]) -> tuple[Any, str]:
+    """Return the result of ``action`` and ""; after an error, None and the error in one line."""
     try:
-        value, fault = action(), ""
+        return action(), ""
     except Exception as error:  # noqa: BLE001 - the exception is the trial's result
-        value, fault = None, " ".join(f"{type(error).__name__}: {error}".split())
-    return value, fault, time.monotonic() - began_s
+        return None, " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _stream(sample: Sample) -> list[bytes] | None:

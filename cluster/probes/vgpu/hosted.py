@@ -11,15 +11,12 @@ from typing import Final
 
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_kinds import DeviceKind
-from .values import Scheduler, VgpuLoad
+from .instances import VgpuLoad
 
-FIXED: Final = "fixed share"
+SCHEDULERS: Final = ("unknown", "best effort", "equal share", "fixed share")
+"""How a host divides the engines of a GPU among vGPUs, in the order of the numbers in NVML."""
+_UNKNOWN, FIXED = SCHEDULERS[0], SCHEDULERS[3]
 _UNSAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled the vGPU's neighbours")
-
-
-def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
-    """Return the name of a scheduler in words, such as "best effort"."""
-    return scheduler if isinstance(scheduler, Unavailable) else scheduler.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,7 @@ class VgpuHost:
     """A GPU that hosts vGPUs, as the driver describes it."""
 
     node: str  # the name of its machine
-    scheduler: Maybe[str]  # one of "best effort", "equal share" and "fixed share"
+    scheduler: Maybe[str]  # one of ``SCHEDULERS``
     vgpus: tuple[VgpuLoad, ...]
 
 
@@ -63,7 +60,7 @@ def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> Host
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
     if not found and machine_uuid:
-        found = [pair for pair in everywhere if _plain(known(pair[1].machine, "")) == _plain(machine_uuid)]
+        found = [pair for pair in everywhere if _plain(_machine(pair[1])) == _plain(machine_uuid)]
     return _joined(*found[0]) if len(found) == 1 else None
 
 
@@ -74,8 +71,8 @@ def _joined(host: VgpuHost, vgpu: VgpuLoad) -> HostedVgpu:
         scheduler=host.scheduler,
         share=_share(host, vgpu),
         running=len(host.vgpus),
-        neighbours_decoder_percent=_total(each.decoder_percent for each in others),
-        neighbours_encoder_percent=_total(each.encoder_percent for each in others),
+        neighbours_decoder_percent=_total(each.use.decoder_percent for each in others),
+        neighbours_encoder_percent=_total(each.use.encoder_percent for each in others),
         licensed=vgpu.licensed,
     )
 
@@ -89,10 +86,11 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0
-    if isinstance(host.scheduler, Unavailable) or host.scheduler == scheduler_words(Scheduler.UNKNOWN):
+    if isinstance(host.scheduler, Unavailable) or host.scheduler == _UNKNOWN:
         return None
     if host.scheduler == FIXED:
-        return None if isinstance(vgpu.most, Unavailable) or not vgpu.most else 1 / vgpu.most
+        most = known(vgpu.instances_max, 0)
+        return 1 / most if most else None
     return 1 / len(host.vgpus)
 
 
@@ -109,6 +107,11 @@ def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
 def _total(percents: Iterable[Maybe[int]]) -> Maybe[int]:
     sampled = [percent for percent in percents if not isinstance(percent, Unavailable)]
     return min(100, sum(sampled)) if sampled else _UNSAMPLED
+
+
+def _machine(vgpu: VgpuLoad) -> str:
+    """Return the UUID of a vGPU's virtual machine, or the hypervisor's number for it; "" if unknown."""
+    return "" if isinstance(vgpu.vm_id, Unavailable) else vgpu.vm_id.value
 
 
 def _plain(name: str) -> str:

@@ -1,31 +1,20 @@
-"""Queries every property of the vGPUs that run on a host (vGPU Management SDK guide, 2.4).
+"""The vGPUs that run on a host, with every property (vGPU Management SDK guide, 2.4).
 
-The NVML API Reference Manual explains fields and codes. A number in which all bits are set means that there is no
-value.
+Utilisation is in percent of the whole GPU. The NVML API Reference Manual explains fields and codes. A number in which
+all bits are set means that there is no value.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
-from ..nvml.calls import DeviceQuestions, ask_named, read_text
+from ..nvml.calls import DeviceQuestions, answers, ask_named, asked, read_text
 from ..nvml.facts import WORDS, read_structure
 from ..nvml.use import read_sessions
-from ..report.absence import Absence, Maybe, Unavailable
-from ..report.tables import read_tables
-from .values import (
-    NO_MAXIMUM,
-    AccountingStats,
-    LicensableFeature,
-    LicensableFeatures,
-    NvmlValues,
-    VgpuAccounting,
-    VgpuCompatibility,
-    VgpuInstance,
-    VgpuProcess,
-    VgpuUse,
-    VmId,
-)
+from ..report.absence import Absence, Maybe, Unavailable, known
+from ..report.device_report import CodecSession
+from .types import ask_instances_max
 
 NO_VALUE_32 = 0xFFFFFFFF
 NO_VALUE_64 = 0xFFFFFFFFFFFFFFFF
@@ -33,63 +22,181 @@ PERCENT_MAX = 100
 
 VM_STATES = {0x1: "cold", 0x2: "hibernate", 0x4: "sleep", 0x8: "live"}
 LIMITS = {0x1: "host driver", 0x2: "guest driver", 0x4: "GPU", 0x80000000: "other"}
-EXPIRY_VALID = 2
-EXPIRY_WORDS: Final[dict[str, str]] = read_tables("nvml.toml")["expiry"]
-NOT_SAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
-_NO_INSTANCE: Final = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
+_NOT_SAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
 _FROM_US: Final = 0  # the start time that requests all samples in the driver
+NvmlValues: TypeAlias = dict[str, str | int | float | bool]
+"""An NVML structure for display: the values under codecfleet's names."""
 
 
-class HostSamples(NamedTuple):
-    """Values that NVML reports for all vGPUs of a GPU in one call."""
+@dataclass(frozen=True, slots=True)
+class VmId:
+    """The virtual machine of a vGPU; ``kind`` is "domain id" or "uuid"."""
 
-    use: Maybe[dict[int, VgpuUse]]  # the use of each vGPU, by instance
-    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # the processes of each vGPU, by instance
-    metadata: Any  # the metadata of the GPU, as a structure of NVML
-
-
-def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
-    """Query the samples of all vGPUs, and the GPU's metadata; never raises."""
-    return HostSamples(
-        use=questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use),
-        processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=_read_processes),
-        metadata=ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", questions.handle),
-    )
+    value: str
+    kind: str
 
 
-def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: HostSamples) -> VgpuInstance:
-    """Query every property of a running vGPU (guide 2.4); never raises."""
-    ask = partial(questions.ask_of, instance)
+@dataclass(frozen=True, slots=True)
+class VgpuUse:
+    """How much a vGPU uses the engines of the physical GPU, in percent of the whole engine."""
+
+    sm_percent: Maybe[int]
+    memory_percent: Maybe[int]
+    encoder_percent: Maybe[int]
+    decoder_percent: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuProcess:
+    """How much a guest process uses the physical GPU; the pid is valid in the guest."""
+
+    pid: int
+    name: str
+    use: VgpuUse
+
+
+NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many processes its accounting keeps")
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingStats:
+    """How much a process used the GPU from start to end."""
+
+    gpu_percent: Maybe[int]
+    memory_percent: Maybe[int]
+    memory_max_bytes: Maybe[int]
+    active_ms: int
+    started_us: int  # when the process started, as a time on the host's clock
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuAccounting:
+    """The processes that the driver's accounting remembers."""
+
+    pids: tuple[int, ...]
+    stats: dict[str, Maybe[AccountingStats]]  # the use of each process; keys are process ids as text
+    # the most processes that the accounting remembers; older processes are dropped
+    processes_max: Maybe[int] = NO_MAXIMUM
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuCompatibility:
+    """The states of the virtual machine in which a vGPU can move to a GPU, and the limits on the move."""
+
+    states: tuple[str, ...]  # any of "cold", "hibernate", "sleep" and "live"
+    limits: tuple[str, ...]  # any of "host driver", "guest driver", "GPU" and "other"
+
+
+def _read_vm_id(answer: tuple[str, int]) -> VmId:
+    value, kind = answer
+    return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
+
+
+def _read_vm_driver(version: bytes | str) -> Maybe[str]:
+    text, none = read_text(version), Unavailable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
+    return none if text in ("", "Not Available") else text
+
+
+def _read_gpu_instance(number: int) -> Maybe[int]:
+    none = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")  # it shares the GPU by time slices
+    return none if number == NO_VALUE_32 else int(number)
+
+
+def _read_stats(stats: Iterable[int]) -> NvmlValues:
+    return dict(zip(("sessions_open", "average_fps", "average_latency_us"), map(int, stats), strict=True))
+
+
+def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
+    return tuple(read_structure("fbc_session", found) for found in sessions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuLoad:
+    """A running vGPU, as polls see it."""
+
+    instance: int  # NVML's handle of the vGPU
+    type_id: Maybe[int]
+    instances_max: Maybe[int]  # how many vGPUs of this type fit on the GPU
+    use: VgpuUse
+    uuid: Maybe[str] = asked("nvmlVgpuInstanceGetUUID", read=read_text)
+    vm_id: Maybe[VmId] = asked("nvmlVgpuInstanceGetVmID", read=_read_vm_id)
+    licensed: Maybe[bool] = asked("nvmlVgpuInstanceGetLicenseStatus", read=bool)
+    accounting_enabled: Maybe[bool] = asked("nvmlVgpuInstanceGetAccountingMode", read=bool)
+    # the MIG GPU instance of the vGPU
+    gpu_instance: Maybe[int] = asked("nvmlVgpuInstanceGetGpuInstanceId", read=_read_gpu_instance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuInstance(VgpuLoad):
+    """A running vGPU with all its properties."""
+
+    mdev_uuid: Maybe[str] = asked("nvmlVgpuInstanceGetMdevUUID", read=read_text)
+    vm_driver_version: Maybe[str] = asked("nvmlVgpuInstanceGetVmDriverVersion", read=_read_vm_driver)
+    framebuffer_used_bytes: Maybe[int] = asked("nvmlVgpuInstanceGetFbUsage", read=int)
+    # moving averages over all frame buffer capture sessions, in the form of ``encoder_stats``
+    fbc_stats: Maybe[NvmlValues] = asked("nvmlVgpuInstanceGetFBCStats", read=partial(read_structure, "fbc_stats"))
+    fbc_sessions: Maybe[tuple[NvmlValues, ...]] = asked("nvmlVgpuInstanceGetFBCSessions", read=_read_fbc_sessions)
+    frame_rate_limit_fps: Maybe[int] = asked("nvmlVgpuInstanceGetFrameRateLimit", read=int)
+    encoder_stats: Maybe[NvmlValues] = asked("nvmlVgpuInstanceGetEncoderStats", read=_read_stats)
+    encoder_sessions: Maybe[tuple[CodecSession, ...]] = asked("nvmlVgpuInstanceGetEncoderSessions", read=read_sessions)
+    processes: Maybe[tuple[VgpuProcess, ...]]
+    accounting: Maybe[VgpuAccounting]
+    metadata: Maybe[NvmlValues]
+    compatibility: Maybe[VgpuCompatibility]
+
+
+def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
+    """Return the vGPUs that run on a GPU, with few queries; never raises."""
+    instances = _ask_instances(questions)
+    loads = _loads(questions, known(instances, ()))
+    return tuple(answers(VgpuLoad, partial(questions.ask_of, each), **load) for each, load in loads.items())
+
+
+def probe_vgpus(questions: DeviceQuestions, host_metadata: Any) -> Maybe[tuple[VgpuInstance, ...]]:
+    """Query every property of the vGPUs that run on a GPU with this metadata in NVML; never raises."""
+    instances = _ask_instances(questions)
+    if isinstance(instances, Unavailable):
+        return instances
+    processes = questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=_read_processes)
+    loads = _loads(questions, instances)
+    return tuple(_probe_vgpu(questions, each, load, processes, host_metadata) for each, load in loads.items())
+
+
+def _ask_instances(questions: DeviceQuestions) -> Maybe[tuple[int, ...]]:
+    return questions.ask("nvmlDeviceGetActiveVgpus", read=lambda found: tuple(map(int, found)))
+
+
+def _loads(questions: DeviceQuestions, instances: Iterable[int]) -> dict[int, dict[str, object]]:
+    """Return the fields of each vGPU's ``VgpuLoad`` that take more than one query of the vGPU."""
+    samples = questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use)
+    found: dict[int, dict[str, object]] = {}
+    for instance in instances:
+        type_id: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetType", read=int)
+        most = type_id if isinstance(type_id, Unavailable) else ask_instances_max(questions, type_id)
+        absent = samples if isinstance(samples, Unavailable) else _NOT_SAMPLED
+        use = known(samples, {}).get(instance, VgpuUse(absent, absent, absent, absent))
+        found[instance] = {"instance": instance, "type_id": type_id, "instances_max": most, "use": use}
+    return found
+
+
+def _probe_vgpu(
+    questions: DeviceQuestions,
+    instance: int,
+    load: dict[str, object],
+    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]],
+    host_metadata: Any,
+) -> VgpuInstance:
     metadata = ask_named(questions.nvml, "nvmlVgpuInstanceGetMetadata", instance)
-    use, processes, host_metadata = samples
-    return VgpuInstance(
-        instance=instance,
-        type_id=ask("nvmlVgpuInstanceGetType", read=int),
-        vm_id=ask("nvmlVgpuInstanceGetVmID", read=read_vm_id),
-        uuid=ask("nvmlVgpuInstanceGetUUID", read=read_text),
-        mdev_uuid=ask("nvmlVgpuInstanceGetMdevUUID", read=read_text),
-        vm_driver_version=ask("nvmlVgpuInstanceGetVmDriverVersion", read=_read_vm_driver),
-        framebuffer_used_bytes=ask("nvmlVgpuInstanceGetFbUsage", read=int),
-        fbc_stats=ask("nvmlVgpuInstanceGetFBCStats", read=partial(read_structure, "fbc_stats")),
-        fbc_sessions=ask("nvmlVgpuInstanceGetFBCSessions", read=_read_fbc_sessions),
-        licensed=ask("nvmlVgpuInstanceGetLicenseStatus", read=bool),
-        frame_rate_limit_fps=ask("nvmlVgpuInstanceGetFrameRateLimit", read=int),
-        encoder_stats=ask("nvmlVgpuInstanceGetEncoderStats", read=_read_stats),
-        encoder_sessions=ask("nvmlVgpuInstanceGetEncoderSessions", read=read_sessions),
-        use=use if isinstance(use, Unavailable) else use.get(instance, NOT_SAMPLED),
+    return answers(
+        VgpuInstance,
+        partial(questions.ask_of, instance),
+        **load,
         processes=processes if isinstance(processes, Unavailable) else processes.get(instance, ()),
-        accounting_enabled=ask("nvmlVgpuInstanceGetAccountingMode", read=bool),
         accounting=_accounting(questions, instance),
         metadata=metadata if isinstance(metadata, Unavailable) else read_structure("vgpu_metadata", metadata),
         compatibility=compatibility_of(questions, metadata, host_metadata),
-        gpu_instance=read_gpu_instance(questions, instance),
     )
-
-
-def read_gpu_instance(questions: DeviceQuestions, instance: int) -> Maybe[int]:
-    """Return the MIG GPU instance of a vGPU; a time-sliced vGPU has none."""
-    found: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetGpuInstanceId", read=int)
-    return _NO_INSTANCE if found == NO_VALUE_32 else found
 
 
 def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounting]:
@@ -107,25 +214,6 @@ def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: A
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
-
-
-def read_vm_id(answer: tuple[str, int]) -> VmId:
-    """Return the id of a virtual machine and the kind of the id."""
-    value, kind = answer
-    return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
-
-
-def _read_vm_driver(version: bytes | str) -> Maybe[str]:
-    text, none = read_text(version), Unavailable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
-    return none if text in ("", "Not Available") else text
-
-
-def _read_stats(stats: Iterable[int]) -> NvmlValues:
-    return dict(zip(("sessions_open", "average_fps", "average_latency_us"), map(int, stats), strict=True))
-
-
-def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
-    return tuple(read_structure("fbc_session", found) for found in sessions)
 
 
 def _by_time(samples: Iterable[Any]) -> list[Any]:
@@ -171,45 +259,6 @@ def _read_accounting(stats: Any) -> AccountingStats:
 
 def _accounted(value: int, no_value: int) -> Maybe[int]:
     return Unavailable(Absence.NOT_SUPPORTED, "the GPU's accounting does not record it") if value == no_value else value
-
-
-def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:
-    """Query for which vGPU products a device can be licensed."""
-    return questions.ask("nvmlDeviceGetGridLicensableFeatures", read=_read_licences)
-
-
-def _read_licences(found: Any) -> LicensableFeatures:
-    features = list(found.gridLicensableFeatures)[: int(found.licensableFeaturesCount)]
-    return LicensableFeatures(bool(found.isGridLicenseSupported), tuple(map(_feature, features)))
-
-
-def _feature(feature: Any) -> LicensableFeature:
-    return LicensableFeature(
-        code=int(feature.featureCode),
-        product=read_text(feature.productName),
-        is_licensed=bool(feature.featureState),
-        is_enabled=bool(feature.featureEnabled),
-        licence_info=read_text(feature.licenseInfo),
-        expires_utc=_expiry(feature.licenseExpiry),
-    )
-
-
-def _expiry(expiry: Any) -> Maybe[str]:
-    if (status := int(expiry.status)) != EXPIRY_VALID:
-        unknown = f"expiry status {status} is unknown to codecfleet"
-        return Unavailable(Absence.NOT_FOUND, EXPIRY_WORDS.get(str(status), unknown))
-    day = f"{expiry.year:04d}-{expiry.month:02d}-{expiry.day:02d}"
-    return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"
-
-
-def read_host_metadata(found: Any) -> NvmlValues:
-    """Read the metadata of a host's GPU (``nvmlVgpuPgpuMetadata_t``)."""
-    versions = found.hostSupportedVgpuRange
-    return {
-        **read_structure("host_metadata", found),
-        "vgpu_version_min": int(versions.minVersion),
-        "vgpu_version_max": int(versions.maxVersion),
-    }
 
 
 def _read_compatibility(found: Any) -> VgpuCompatibility:

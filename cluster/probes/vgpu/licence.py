@@ -8,15 +8,19 @@ documented, not measured.
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
+from ..nvml.calls import DeviceQuestions, read_text
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_kinds import DeviceKind
-from .values import LicensableFeature, LicensableFeatures
+from ..report.device_report import LicensableFeature, LicensableFeatures
+from ..report.tables import read_tables
 
 UNLICENSED_FPS: Final = 3.0
 """The last and lowest limit of an unlicensed vGPU, in frames a second."""
 _EXPIRY_FORMAT = "%Y-%m-%d %H:%M:%S"
+_EXPIRY_VALID = 2
+_EXPIRY_WORDS: Final[dict[str, str]] = read_tables("nvml.toml")["expiry"]
 
 
 class LicenceState(Enum):
@@ -100,3 +104,32 @@ def _ends(expires_utc: Maybe[str]) -> datetime | None:
         return datetime.strptime(expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)
     except ValueError:
         return None
+
+
+def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:
+    """Query for which vGPU products a device can be licensed."""
+    return questions.ask("nvmlDeviceGetGridLicensableFeatures", read=_read_licences)
+
+
+def _read_licences(found: Any) -> LicensableFeatures:
+    features = list(found.gridLicensableFeatures)[: int(found.licensableFeaturesCount)]
+    return LicensableFeatures(bool(found.isGridLicenseSupported), tuple(map(_feature, features)))
+
+
+def _feature(feature: Any) -> LicensableFeature:
+    return LicensableFeature(
+        code=int(feature.featureCode),
+        product=read_text(feature.productName),
+        is_licensed=bool(feature.featureState),
+        is_enabled=bool(feature.featureEnabled),
+        licence_info=read_text(feature.licenseInfo),
+        expires_utc=_expiry(feature.licenseExpiry),
+    )
+
+
+def _expiry(expiry: Any) -> Maybe[str]:
+    if (status := int(expiry.status)) != _EXPIRY_VALID:
+        unknown = f"expiry status {status} is unknown to codecfleet"
+        return Unavailable(Absence.NOT_FOUND, _EXPIRY_WORDS.get(str(status), unknown))
+    day = f"{expiry.year:04d}-{expiry.month:02d}-{expiry.day:02d}"
+    return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ...device_values import Said, health_values, licence_values
 from ...placement.model.inventory import Device
 from ...probes.report.engines import MEDIA_ENGINES, Engine
-from ...probes.vgpu.values import VgpuLoad
+from ...probes.vgpu.instances import VgpuLoad
 from ..state.conditions import FULL_PERCENT, Condition, use_of
 from ..state.nodes import NodeBook
 from ..state.quarantine import DeviceRecord
@@ -136,9 +136,9 @@ def _vgpu(vgpu: VgpuLoad) -> dict[str, Any]:
     said = Said()
     return {
         "instance": vgpu.instance,
-        "decoder_percent": said.value("decoder_percent", vgpu.decoder_percent),
-        "encoder_percent": said.value("encoder_percent", vgpu.encoder_percent),
+        "decoder_percent": said.value("decoder_percent", vgpu.use.decoder_percent),
+        "encoder_percent": said.value("encoder_percent", vgpu.use.encoder_percent),
         "is_licensed": said.value("is_licensed", vgpu.licensed),
-        "accounting": said.value("accounting", vgpu.accounting),
+        "accounting": said.value("accounting", vgpu.accounting_enabled),
         "unknown": said.unknown,
     }

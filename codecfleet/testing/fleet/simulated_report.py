@@ -18,14 +18,13 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
 
     Facts that only a real machine has are absent.
     """
-    answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
+    answers = read_nvml(FakeNvml(node))
     own = tuple(trial for device in node.devices if device.kind.is_processor for trial in device.trials)
     return NodeReport(
         host=HostReport(
             name=node.name,
             cores=node.cores,
             memory_bytes=node.memory_bytes,
-            shared_memory_free_bytes=0,
             kernel="",
             machine="",
             python="",
@@ -38,7 +37,6 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
         pynvvideocodec=_NOT_PROBED,
         tegra=_NOT_PROBED,
         vgpu_hosts=answers.vgpu_hosts,
-        vgpu_guests=answers.vgpu_guests,
         software=own or documented_software_trials(),
         devices=tuple(trials for device in node.devices for trials in _device_trials(device)),
         probe_problems=(),

@@ -156,7 +156,6 @@ class FakeNvml:
             "nvmlInit": self._init,
             "nvmlShutdown": self._shutdown,
             "nvmlSystemGetDriverVersion": lambda: self.node.driver,
-            "nvmlSystemGetNVMLVersion": lambda: f"{self._cuda_version() // 1000}.{self.node.driver}",
             "nvmlSystemGetCudaDriverVersion_v2": self._cuda_version,
             "nvmlDeviceGetCount": lambda: len(self.devices),
             "nvmlDeviceGetHandleByIndex": self._device_handle,
@@ -166,9 +165,6 @@ class FakeNvml:
             "nvmlGpuInstanceGetInfo": self._gpu_instance_info,
             "nvmlGpmSampleAlloc": self.gpm.alloc,
             "nvmlGpmSampleFree": self.gpm.free,
-            "nvmlGpmSampleGet": lambda handle, sample: self.gpm.take(
-                self._device_of(handle, "nvmlGpmSampleGet"), sample
-            ),
             "nvmlGpmMigSampleGet": self._gpm_take_slice,
             "nvmlGpmMetricsGet": self.gpm.measure,
             "nvmlEventSetCreate": self._create_event_set,

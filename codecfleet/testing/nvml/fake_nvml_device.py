@@ -4,16 +4,14 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.report import Engine
 from .fake_nvml_state import Answer, FakeNvmlDevice, refuse
 
-AMPERE, ADA, HOPPER = 7, 8, 9
+AMPERE, HOPPER = 7, 9
 SAMPLING_PERIOD_US = 167_000
 SAMPLED_AT_US = 1_700_000_000_000_000
 UNCORRECTED = 1
 NO_INSTANCE = 0xFFFFFFFF
 CODEC_NUMBERS = {"h264": 0, "hevc": 1, "av1": 2}
-AV1_QUERY = 2
 
 
 def _queries(names: str) -> frozenset[str]:
@@ -33,13 +31,13 @@ GUEST_REFUSES = _queries(
     """
 )
 # A guest sees neither MIG nor the health of the board (documented for ECC, not measured for these functions).
-GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV GpuInstanceProfileInfo RemappedRows TotalEnergyConsumption")
+GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV RemappedRows TotalEnergyConsumption")
 # The only functions that NVML supports on a Tegra SoC (documented, not measured).
 IGPU_ANSWERS = _queries(
     "Name UUID PciInfo Index Architecture CudaComputeCapability UtilizationRates BusType VirtualizationMode"
 )
 # A GPU in MIG mode has no utilisation rates (NVML API Reference Manual).
-MIG_REFUSES = _queries("UtilizationRates EncoderUtilization DecoderUtilization JpgUtilization OfaUtilization")
+MIG_REFUSES = _queries("UtilizationRates EncoderUtilization DecoderUtilization")
 GEFORCE_REFUSES = _queries(
     """
     Serial BoardPartNumber EccMode TotalEccErrors MemoryErrorCounter RetiredPages RetiredPagesPendingStatus
@@ -86,13 +84,6 @@ def _memory(device: FakeNvmlDevice, version: int | None = None) -> Any:
     total, used = device.simulated.memory_bytes, device.used_bytes
     structure = pynvml.c_nvmlMemory_v2_t if version else pynvml.c_nvmlMemory_t
     return structure(total=total, used=used, free=total - used)
-
-
-def _capacity(device: FakeNvmlDevice, query: int) -> int:
-    # An H200 returned 100 for H.264 and HEVC although it has no encoder, so the value proves nothing.
-    if query == AV1_QUERY and (device.architecture < ADA or not device.simulated.engines.get(Engine.NVENC)):
-        refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return 100
 
 
 def encoder_stats(sessions: list[Any]) -> tuple[int, int, int]:
@@ -249,17 +240,10 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     ),
     "nvmlDeviceGetEncoderUtilization": _percent("encoder_percent"),
     "nvmlDeviceGetDecoderUtilization": _percent("decoder_percent"),
-    "nvmlDeviceGetJpgUtilization": _percent("jpeg_percent"),
-    "nvmlDeviceGetOfaUtilization": _percent("ofa_percent"),
-    "nvmlDeviceGetEncoderCapacity": _capacity,
     "nvmlDeviceGetEncoderStats": lambda device: encoder_stats(device.sessions),
     "nvmlDeviceGetEncoderSessions": lambda device: encoder_sessions(device.sessions),
-    "nvmlDeviceGetComputeRunningProcesses": _compute_processes,
     "nvmlDeviceGetComputeRunningProcesses_v3": _compute_processes,
-    "nvmlDeviceGetComputeRunningProcesses_v2": _compute_processes,
-    "nvmlDeviceGetGraphicsRunningProcesses": lambda _: [],
     "nvmlDeviceGetGraphicsRunningProcesses_v3": lambda _: [],
-    "nvmlDeviceGetGraphicsRunningProcesses_v2": lambda _: [],
     "nvmlDeviceGetProcessUtilization": _process_samples,
     "nvmlDeviceGetMaxClockInfo": _max_clock,
     "nvmlDeviceGetVbiosVersion": lambda device: "00.00.00.00.00" if device.is_guest else "96.00.AF.00.01",

@@ -145,20 +145,18 @@ def _slices_max(device: FakeNvmlDevice) -> int:
     return _slices_of(device) if device.simulated.mig_enabled else 0  # an H200 with MIG off returned 0
 
 
-def _profile_info(device: FakeNvmlDevice, kind: int, version: int = 2) -> Any:
+def _profile_info(device: FakeNvmlDevice, kind: int, _version: int) -> Any:
     if kind >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     found = next((profile for profile in profiles_of(device) if profile.kind == kind), None)
     if found is None:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    old, new = pynvml.c_nvmlGpuInstanceProfileInfo_t, pynvml.c_nvmlGpuInstanceProfileInfo_v2_t
-    info = (old if version == 1 else new)()
+    info = pynvml.c_nvmlGpuInstanceProfileInfo_v2_t()
     for name, count in engine_counts(found.engines, shared=False).items():
         setattr(info, name, count)
     info.id, info.sliceCount, info.instanceCount = found.profile_id, found.slices, found.most
     info.memorySizeMB = found.memory_bytes // MIB
-    if version != 1:
-        info.name = f"MIG {found.name}".encode()
+    info.name = f"MIG {found.name}".encode()
     return info
 
 
@@ -191,7 +189,6 @@ def _memory(piece: FakeSlice, _version: int | None = None) -> Any:
 MIG_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetMigMode": _mode,
     "nvmlDeviceGetMaxMigDeviceCount": _slices_max,
-    "nvmlDeviceGetGpuInstanceProfileInfo": _profile_info,
     "nvmlDeviceGetGpuInstanceProfileInfoV": _profile_info,
     "nvmlDeviceGetGpuInstanceRemainingCapacity": _remaining,
     "nvmlGpmQueryDeviceSupport": lambda device: pynvml.c_nvmlGpmSupport_t(
@@ -220,7 +217,7 @@ class GpmSamples:
     """
 
     def __init__(self) -> None:
-        self._taken: dict[int, FakeNvmlDevice | FakeSlice | None] = {}
+        self._taken: dict[int, FakeSlice | None] = {}
         self._next = 0x9000_0000
         self.idle_for_missing = False
         self.metrics_end = int(pynvml.NVML_GPM_METRIC_MAX)
@@ -241,12 +238,11 @@ class GpmSamples:
         if self._taken.pop(address_of(sample), refuse) is refuse:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def take(self, target: FakeNvmlDevice | FakeSlice, sample: object) -> object:
-        """Sample a GPU or a slice."""
-        device = target.device if isinstance(target, FakeSlice) else target
-        if device.architecture < HOPPER:
+    def take(self, piece: FakeSlice, sample: object) -> object:
+        """Sample a slice."""
+        if piece.device.architecture < HOPPER:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._taken[address_of(sample)] = target
+        self._taken[address_of(sample)] = piece
         return sample
 
     def measure(self, asked: Any) -> Any:
@@ -258,7 +254,9 @@ class GpmSamples:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for position in range(asked.numMetrics):
             metric = asked.metrics[position]
-            engine, index = METRICS[int(metric.metricId)]
+            engine, index = next(
+                (each, ids.index(metric.metricId)) for each, ids in METRICS.items() if metric.metricId in ids
+            )
             exists = index < first.simulated.engines.get(engine, 0)
             is_reported = exists or self.idle_for_missing
             metric.nvmlReturn = pynvml.NVML_SUCCESS if is_reported else pynvml.NVML_ERROR_NOT_SUPPORTED

@@ -114,10 +114,7 @@ class FakeNvmlDevice:
     memory_percent: int = 0
     encoder_percent: int = 0
     decoder_percent: int = 0
-    jpeg_percent: int = 0
-    ofa_percent: int = 0
     used_bytes: int = 0
-    gpm_percent: dict[str, float] = field(default_factory=dict)
     processes: list[DeviceProcess] = field(default_factory=list)
     sessions: list[CodecSession] = field(default_factory=list)
     ecc_uncorrected: int = 0

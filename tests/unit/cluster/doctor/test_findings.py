@@ -138,7 +138,6 @@ def cases() -> Iterator[tuple[str, NodeReport]]:
     problem = Unavailable(Absence.FAILED, "the versions of driver and library differ")
     silent = NvmlReport(
         driver_version=problem,
-        nvml_version=problem,
         cuda_driver_version=problem,
         library_problem=problem,
         fix="reboot",

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from codecfleet.cluster.probes.child.trial_errors import decode_fault, encode_fault
 from codecfleet.cluster.probes.cuda.compat import judge
 from codecfleet.cluster.probes.cuda.pynvvideocodec import judge_pynvvideocodec
 from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, ForwardNote, KernelModule, RuntimeInUse
@@ -15,6 +14,7 @@ from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.tables import read_tables
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Stops
 from codecfleet.cluster.probes.report.xids import xid_rules
+from codecfleet.cluster.probes.trials.gpu import decode_fault, encode_fault
 from tests.goldens import golden
 
 from ..probes.cuda.test_pynvvideocodec import BLACKWELL, FAILED, MACHINE, PACKAGE, TOO_OLD
@@ -62,7 +62,6 @@ DRIVERS: Final[dict[str, CudaReport]] = {
     "no libcuda": report(library=NO),
     "a libcuda of another version": report(library=own_library("575.57.08"), init_code=803),
     "the probe of the driver died": report(ended="no answer"),
-    "CUDA_VISIBLE_DEVICES hides all devices": report(init_code=100, devices=(), visible_devices=""),
     **{f"cuInit returns {code}": report(init_code=code, devices=()) for code in CUDA_ERRORS},
     "no context": report(devices=(device(context_code=999),)),
     "an ended branch": report("565.57.01", "12.6"),

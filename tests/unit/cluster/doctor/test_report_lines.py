@@ -20,7 +20,7 @@ from codecfleet.cluster.probes.cuda.choosing import DriverChoice
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
-from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
+from codecfleet.cluster.probes.vgpu.instances import VgpuCompatibility
 from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.fleet.simulated_report import simulated_report

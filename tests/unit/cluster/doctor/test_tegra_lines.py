@@ -8,7 +8,7 @@ import pytest
 from codecfleet.cluster.doctor.fleet_lines import doctor_lines
 from codecfleet.cluster.doctor.tegra_lines import tegra_lines
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
-from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport
+from codecfleet.cluster.probes.tegra.dla import DlaReport
 from codecfleet.cluster.probes.tegra.module import CudaSaid, TegraReport, probe_tegra
 from codecfleet.cluster.probes.tegra.tegrastats import TegraStats, parse_tegrastats
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -21,7 +21,7 @@ from ..maybe import held
 ABSENT = Unavailable(Absence.NO_LIBRARY, "tegrastats did not start: not found")
 NO_DLA = Unavailable(Absence.NO_LIBRARY, 'Failure finding "libcudla.so.1"')
 SERVICES = {"Multi-Process Service", "IPC that shares events"}
-TWO_DLAS = DlaReport(1_002_001, (DlaDevice(0, ABSENT, ABSENT), DlaDevice(1, ABSENT, ABSENT)))
+TWO_DLAS = DlaReport(1_002_001, 2)
 LINE = (
     "RAM 4011/8138MB (lfb 8x4MB) SWAP 0/4068MB (cached 0MB) CPU [12%@1190,4%@1190,off] GR3D_FREQ 35% "
     "NVENC0_FREQ off NVDEC0_FREQ @314 cpu@47.5C tj@50.1C VDD_GPU_SOC 1234mW"
@@ -51,7 +51,7 @@ def tegra(
 
 def test_tegras_are_shown_as_people_have_read_it(tmp_path: Path) -> None:
     """Accelerators, engines, memory, coherency and use, or why one of them is unknown: tests/golden/tegra.txt."""
-    known, absent = CudaSaid(version=(12, 6)), DlaReport(ABSENT, ())
+    known, absent = CudaSaid(version=(12, 6)), DlaReport(1_002_001, 0)
     found = {
         "an Orin": tegra(tmp_path / "a", cuda=known, stats=parse_tegrastats(LINE), dla=TWO_DLAS),
         "an Orin that tells nothing": tegra(tmp_path / "b"),

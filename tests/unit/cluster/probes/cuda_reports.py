@@ -35,14 +35,11 @@ def device(**changes: object) -> CudaDevice:
     found = CudaDevice(
         ordinal=0,
         uuid="0",
-        pci_bus_id="0000:19:00.0",
         name="NVIDIA H200",
         compute_capability="9.0",
-        is_integrated=False,
         attributes={"virtual_address_management_supported": 1, "handle_type_posix_file_descriptor_supported": 1},
         context_code=0,
         free_bytes=1,
-        total_bytes=1,
     )
     return replace(found, **changes)  # type: ignore[arg-type]
 

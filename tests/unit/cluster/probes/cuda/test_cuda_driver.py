@@ -207,12 +207,11 @@ def test_a_driver_is_asked_for_everything(healthy: FakeDriver) -> None:
     assert report.codec_libraries["libnvcuvid.so.1"] == str(healthy.folder / "libnvcuvid.so.580.82.07")
     assert report.deployment is Deployment.DRIVER
     first, second = report.devices
-    assert (first.name, first.compute_capability, first.is_integrated) == ("NVIDIA H200", "9.0", False)
+    assert (first.name, first.compute_capability) == ("NVIDIA H200", "9.0")
     assert second.uuid == "acacacac-acac-acac-acac-acacacacacac"
-    assert first.pci_bus_id == "0000:19:00.0"
     assert first.attributes["host_register_supported"] == 1
     assert isinstance(first.attributes["handle_type_posix_file_descriptor_supported"], Unavailable)
-    assert (first.context_code, first.free_bytes, first.total_bytes) == (0, 1000, 2000)
+    assert (first.context_code, first.free_bytes) == (0, 1000)
     assert report.ended == ""
 
 
@@ -220,7 +219,7 @@ def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
     """An empty CUDA_VISIBLE_DEVICES hides all devices, unless the probe asks for every device."""
     environ = {"LD_LIBRARY_PATH": str(healthy.folder), "CUDA_VISIBLE_DEVICES": ""}
     hidden = healthy.probe(CUDA_VISIBLE_DEVICES="")
-    assert (hidden.init_code, hidden.visible_devices) == (100, "")
+    assert hidden.init_code == 100
     assert "cuInit" in missing(hidden.device_count).reason
     assert probe_cuda(LIMIT_S, every_device=True, environ=environ).device_count == 2
 

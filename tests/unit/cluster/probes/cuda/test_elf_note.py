@@ -1,123 +1,81 @@
+"""The note in libcuda about forward compatibility: read from files, whatever they contain."""
+
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.cuda.packages import forward_note_of, read_forward_note
+from codecfleet.cluster.probes.cuda.packages import forward_note_of
 from codecfleet.cluster.probes.cuda.report import ForwardNote
-from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.absence import Absence, Maybe
 
 from ...maybe import missing
 
-SECTION = ".note.cuda.fwd_compatibility"
 SAID = {"format": 1, "CUDA version": "13.1", "driver": [535, 580], "device": [1, 2]}
 REAL = Path(__file__).resolve().parents[5].parent / "shared" / "data" / "fwd_compat_elf"
 
-
-def note(owner: bytes, description: bytes, *, claimed_more: int = 0) -> bytes:
-    """Return one ELF note, which claims to be longer by ``claimed_more``."""
-    padded = owner + b"\0" * (-len(owner) % 4)
-    body = description + b"\0" * (-len(description) % 4)
-    return struct.pack("<3I", len(owner), len(description) + claimed_more, 0) + padded + body
+Read = Callable[[bytes], Maybe[ForwardNote]]
 
 
-def elf(sections: dict[str, bytes]) -> bytes:
-    """Return a file with an ELF header, these sections, and the table of their names."""
-    names = b"\0" + b"".join(name.encode() + b"\0" for name in (*sections, ".shstrtab"))
-    blobs = [*sections.values(), names]
-    table_at = 64 + sum(map(len, blobs))
-    header = struct.pack("<2HI3QI6H", 3, 62, 1, 0, 0, table_at, 0, 64, 0, 0, 64, len(blobs) + 1, len(blobs))
-    table, at = bytes(64), 64
-    for name, blob in zip((*sections, ".shstrtab"), blobs, strict=True):
-        table += struct.pack("<2I4Q2I2Q", names.index(name.encode() + b"\0"), 7, 0, 0, at, len(blob), 0, 0, 4, 0)
-        at += len(blob)
-    return b"\x7fELF\2\1\1" + bytes(9) + header + b"".join(blobs) + table
+def library(said: object = SAID, owner: bytes = b"NVIDIA Corporation\0") -> bytes:
+    """Return the bytes of a library with a note, after bytes without meaning and the notes of other owners."""
+    text = json.dumps(said).encode() + b"\0"
+    notes = ((b"GNU\0", b"1234"), (owner, text))
+    packed = (
+        struct.pack("<3I", len(name), len(body), 0) + name + b"\0" * (-len(name) % 4) + body for name, body in notes
+    )
+    return b"\x7fELF\2\1 NVIDIA Corporation \0" + b"".join(packed) + bytes(64)
 
 
-def library(said: object = SAID) -> bytes:
-    """Return a library with NVIDIA's note, after notes of other owners."""
-    mine = note(b"NVIDIA Corporation\0", json.dumps(said).encode() + b"\0")
-    return elf({".note.gnu.build-id": note(b"GNU\0", b"1234"), SECTION: note(b"GNU\0", b"5") + mine})
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Return a function that reads the note of a library with these bytes."""
+    path = tmp_path / "libcuda.so.590.44.01"
+
+    def note_in(data: bytes) -> Maybe[ForwardNote]:
+        path.write_bytes(data)
+        return forward_note_of(path)
+
+    return note_in
 
 
-def test_the_note_is_read() -> None:
-    """The note has the CUDA version, the branches and the kinds of device."""
-    assert read_forward_note(library()) == ForwardNote("13.1", (535, 580), (1, 2))
+def test_the_note_is_read(read: Read) -> None:
+    """The note has the CUDA version, the branches and the kinds of device; Orin's note has only the CUDA version."""
+    assert read(library()) == ForwardNote("13.1", (535, 580), (1, 2))
+    assert read(library({"format": 1, "CUDA version": "13.2"})) == ForwardNote("13.2")
 
 
-def test_a_note_with_a_version_alone_has_no_branches() -> None:
-    """Orin's note has only the CUDA version."""
-    assert read_forward_note(library({"format": 1, "CUDA version": "13.2"})) == ForwardNote("13.2")
+@pytest.mark.parametrize("data", [b"no library", library(owner=b"Someone Else\0")])
+def test_a_file_without_the_note_has_none(read: Read, data: bytes) -> None:
+    """A file without NVIDIA's note has the absence "not found"."""
+    assert missing(read(data)).absence is Absence.NOT_FOUND
 
 
-def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
-    """Orin's note claims to be two bytes longer than its section."""
-    body = json.dumps({"CUDA version": "13.2"}).encode() + b"\0"
-    assert read_forward_note(elf({SECTION: note(b"NVIDIA Corporation\0", body, claimed_more=6)})) == ForwardNote("13.2")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"no library",
-        elf({".text": b"code"}),
-        elf({SECTION: note(b"Someone Else\0", json.dumps(SAID).encode())}),
-        elf({SECTION: b""}),
-        library().replace(b"\x7fELF\2\1", b"\x7fELF\1\1"),  # CUDA runs only on 64-bit machines
-        library().replace(b"\x7fELF\2\1", b"\x7fELF\2\2"),  # and only on little-endian machines
-    ],
-)
-def test_a_file_without_the_note_has_none(data: bytes) -> None:
-    """A file that is not ELF, or lacks NVIDIA's note, has the absence "not found"."""
-    found = missing(read_forward_note(data))
-    assert found.absence is Absence.NOT_FOUND
-
-
-@pytest.mark.parametrize("said", [[], {}, {"CUDA version": 13.1}, {"CUDA version": "latest"}, "13.1", None])
-def test_a_note_without_a_version_is_damaged(said: object) -> None:
+@pytest.mark.parametrize("said", [{"": 1}, {"CUDA version": 13.1}, {"CUDA version": "latest"}])
+def test_a_note_without_a_version_is_damaged(read: Read, said: object) -> None:
     """A note without a CUDA version decides nothing."""
-    found = missing(read_forward_note(library(said)))
-    assert found.absence is Absence.FAILED
+    assert missing(read(library(said))).absence is Absence.FAILED
 
 
-def test_what_is_no_number_in_a_list_is_left_out() -> None:
+def test_what_is_no_number_in_a_list_is_left_out(read: Read) -> None:
     """Only whole numbers in the list are branches."""
     said = {**SAID, "driver": [535, True, "570", -1, 1 << 40, None, 5.5], "device": "all"}
-    assert read_forward_note(library(said)) == ForwardNote("13.1", (535,), ())
+    assert read(library(said)) == ForwardNote("13.1", (535,), ())
 
 
-def test_json_nested_beyond_reason_is_an_absence() -> None:
-    """A hostile description does not end the reader."""
-    data = elf({SECTION: note(b"NVIDIA Corporation\0", b"[" * 60000)})
-    assert isinstance(read_forward_note(data), Unavailable)
+@pytest.mark.parametrize("text", [b'{"a":' + b"[" * 60000, b'{"a": \xff}'])
+def test_a_hostile_note_is_an_absence(read: Read, text: bytes) -> None:
+    """A description that is no JSON does not end the reader."""
+    assert missing(read(b"NVIDIA Corporation\0\0" + text + b"\0")).absence is Absence.FAILED
 
 
-@given(
-    st.integers(0, len(library())),
-    st.lists(st.tuples(st.integers(0, len(library()) - 1), st.integers(0, 255)), max_size=12),
-)
-def test_a_damaged_library_never_raises(kept: int, changes: list[tuple[int, int]]) -> None:
-    """A truncated file with changed bytes, even in the headers, gives a note or an absence."""
-    data = bytearray(library())
-    for at, value in changes:
-        data[at] = value
-    assert isinstance(read_forward_note(bytes(data[:kept])), ForwardNote | Unavailable)
-
-
-def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
-    """The note of a file is that of its bytes; a missing or empty file is an absence."""
-    path = tmp_path / "libcuda.so.590.44.01"
-    path.write_bytes(library())
-    assert forward_note_of(path) == ForwardNote("13.1", (535, 580), (1, 2))
-    path.write_bytes(b"")
-    for unreadable in (path, tmp_path / "nothing", tmp_path):
-        found = forward_note_of(unreadable)
-        assert isinstance(found, Unavailable)
-        assert found.absence is Absence.FAILED
+@pytest.mark.parametrize("name", ["nothing", "empty", "."])
+def test_a_file_that_cannot_be_read_is_an_absence(tmp_path: Path, name: str) -> None:
+    """A missing or empty file, or a folder, is an absence."""
+    (tmp_path / "empty").touch()
+    assert missing(forward_note_of(tmp_path / name)).absence is Absence.FAILED
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"there are no real libraries in {REAL}")

@@ -15,11 +15,7 @@ from ..cuda_reports import NO, device, report
 
 PACKAGE = PyNvVideoCodecReport(
     version="2.2.4",
-    builds=("_121", "_130"),
     picked="_130",
-    cuda_version="",
-    sdk_version="",
-    runtime_version="12.3.101",
     python_version="3.12",
     glibc_version="2.36",
     machine="x86_64",
@@ -49,4 +45,4 @@ def test_this_python_is_reported_either_way() -> None:
     elif isinstance(found.picked, Unavailable):
         assert "\n" not in found.picked.reason
     else:
-        assert found.picked in found.builds
+        assert found.picked.startswith("_")

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.child.trial_errors import decode_fault, encode_fault
 from codecfleet.cluster.probes.node.report import DeviceTrials
 from codecfleet.cluster.probes.node.trials import Subject, TrialPlan, subjects, try_devices
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Trial
 from codecfleet.cluster.probes.trials.cases import BY_NAME, SAMPLES
-from codecfleet.cluster.probes.trials.gpu import try_nvdec
+from codecfleet.cluster.probes.trials.gpu import decode_fault, encode_fault, try_nvdec
 from codecfleet.cluster.probes.trials.software import TrialStream
 
 STREAMS: Mapping[str, TrialStream] = {sample.name: TrialStream((b"x",), b"") for sample in SAMPLES}

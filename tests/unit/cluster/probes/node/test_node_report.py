@@ -25,7 +25,6 @@ from codecfleet.cluster.probes.node.report import (
 )
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.tegra.module import TegraReport
-from codecfleet.cluster.probes.vgpu.guest import VgpuGuestReport
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import InputUnreadable
@@ -52,7 +51,6 @@ PARTS: dict[str, Any] = {
     "pynvvideocodec": PyNvVideoCodecReport | Unavailable,
     "tegra": TegraReport | Unavailable,
     "vgpu_hosts": dict[str, VgpuHostReport],
-    "vgpu_guests": dict[str, VgpuGuestReport],
     "devices": tuple[DeviceTrials, ...],
     "probe_problems": tuple[ProbeProblem, ...],
 }

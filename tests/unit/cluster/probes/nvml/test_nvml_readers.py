@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.cluster.probes.nvml.calls import CodeAnswered, DeviceQuestions
 from codecfleet.cluster.probes.nvml.facts import probe_facts
-from codecfleet.cluster.probes.nvml.mig import probe_profiles, whole_gpu_engines
+from codecfleet.cluster.probes.nvml.mig import whole_gpu_engines
 from codecfleet.cluster.probes.nvml.use import probe_use, read_field
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceProcess, MigProfile
@@ -52,15 +52,6 @@ def test_the_largest_profile_is_the_whole_gpu() -> None:
     assert whole_gpu_engines(()) == ()
 
 
-def test_an_old_driver_tells_profiles_without_names() -> None:
-    """Version 1 of a profile has no name, so a name is made from slices and memory, as NVIDIA makes names."""
-    counts = {"decoderCount": 2, "encoderCount": 0, "jpegCount": 0, "ofaCount": 0}
-    info = SimpleNamespace(id=9, sliceCount=3, instanceCount=2, memorySizeMB=20096, **counts)
-    found = probe_profiles(questions(nvmlDeviceGetGpuInstanceProfileInfo=info))
-    assert {each.name for each in found} == {"3g.20gb"}
-    assert isinstance(found[0].instances_free, Unavailable)
-
-
 def test_the_newest_sample_of_a_process_counts() -> None:
     """Samples come in any order; a sample without a time is ignored, and percentages over 100 are dropped."""
     shares = {"smUtil": 10, "encUtil": 4_000_000_000}
@@ -71,14 +62,14 @@ def test_the_newest_sample_of_a_process_counts() -> None:
     ]
     device = questions(
         nvmlDeviceGetProcessUtilization=samples,
-        nvmlDeviceGetComputeRunningProcesses_v2=[SimpleNamespace(pid=7, usedGpuMemory=None)],
+        nvmlDeviceGetComputeRunningProcesses_v3=[SimpleNamespace(pid=7, usedGpuMemory=None)],
     )
-    assert probe_use(device, NOT_ASKED).processes == (DeviceProcess(7, None, 10, None, 80),)
+    assert probe_use(device).processes == (DeviceProcess(7, None, 10, None, 80),)
 
 
 def test_a_device_that_lists_no_processes_is_not_idle() -> None:
     """If there are neither processes nor samples, the list is absent, not empty."""
-    assert isinstance(probe_use(questions(), NOT_ASKED).processes, Unavailable)
+    assert isinstance(probe_use(questions()).processes, Unavailable)
 
 
 @pytest.mark.parametrize(("kind", "member"), [(0, "dVal"), (1, "uiVal"), (3, "ullVal"), (5, "siVal")])

@@ -18,9 +18,7 @@ from codecfleet.testing.fleet.simulated_report import simulated_report
 
 HIDDEN = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
 WELL = Health(
-    ecc_enabled=True,
     ecc_uncorrected=0,
-    retired_pages=0,
     retirement_pending=False,
     remapped_rows_pending=False,
     recovery_action="none",

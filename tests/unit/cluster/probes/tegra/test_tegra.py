@@ -7,7 +7,7 @@ from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_repor
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
-from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport
+from codecfleet.cluster.probes.tegra.dla import DlaReport
 from codecfleet.cluster.probes.tegra.memory import Allocatable, MemorySource
 from codecfleet.cluster.probes.tegra.module import (
     CodecInterface,
@@ -128,7 +128,7 @@ def test_report_of_an_orin(tmp_path: Path) -> None:
 
 def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> None:
     """The inventory has the DLAs that cuDLA counted; without an answer of cuDLA, or without a Tegra, it has none."""
-    counted = DlaReport(1_002_001, (DlaDevice(0, NONE, NONE), DlaDevice(1, NONE, NONE)))
+    counted = DlaReport(1_002_001, 2)
     report = simulated_report(load_fleet("orin").nodes[0])
     orin = node_of_report(replace(report, tegra=_report(_orin(tmp_path), dla=counted)), node="n")
     assert [dla.device for dla in orin.dlas] == ["n/dla#0", "n/dla#1"]

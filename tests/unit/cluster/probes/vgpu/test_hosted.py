@@ -7,7 +7,7 @@ import pytest
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
-from codecfleet.cluster.probes.vgpu.values import VgpuLoad
+from codecfleet.cluster.probes.vgpu.instances import VgpuLoad, VgpuUse, VmId
 
 NO = Unavailable(Absence.NOT_SUPPORTED, "no")
 UUID, MACHINE = "a7c0fd30-1111-11ee-8c4f-000000000001", "564d1b2c-0000-4000-8000-00000000aaaa"
@@ -17,13 +17,13 @@ def load(number: int, **changes: object) -> VgpuLoad:
     """Return a running vGPU whose type fits four times on the GPU."""
     found = VgpuLoad(
         instance=number,
-        decoder_percent=10 * number,
-        encoder_percent=NO,
+        type_id=7,
+        instances_max=4,
+        use=VgpuUse(NO, NO, NO, 10 * number),
         licensed=True,
-        accounting=False,
+        accounting_enabled=False,
         uuid=f"GPU-{UUID[:-1]}{number}".upper(),
-        machine=f"{MACHINE[:-1]}{number}",
-        most=4,
+        vm_id=VmId(f"{MACHINE[:-1]}{number}", "uuid"),
         gpu_instance=Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance"),
     )
     return replace(found, **changes)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
     found = hosted_vgpu("GPU-other", machine.upper(), [host()])
     assert found is not None
     assert found.neighbours_decoder_percent == 40
-    two = host("best effort", load(2), load(3, machine=machine))
+    two = host("best effort", load(2), load(3, vm_id=VmId(machine, "uuid")))
     assert hosted_vgpu("GPU-other", machine, [two]) is None
     assert hosted_vgpu("GPU-other", "", [host()]) is None
     assert hosted_vgpu("", "", [host()]) is None
@@ -69,7 +69,7 @@ def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
         ("best effort", {}, 1 / 2),
         ("equal share", {}, 1 / 2),
         ("fixed share", {}, 1 / 4),
-        ("fixed share", {"most": NO}, None),
+        ("fixed share", {"instances_max": NO}, None),
         ("unknown", {}, None),
         (NO, {}, None),
         ("best effort", {"gpu_instance": 5}, 1),  # to which MIG has given engines

@@ -6,8 +6,8 @@ import pytest
 
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
+from codecfleet.cluster.probes.report.device_report import LicensableFeature, LicensableFeatures
 from codecfleet.cluster.probes.vgpu.licence import Licence, LicenceState, fps_limit, licence_of
-from codecfleet.cluster.probes.vgpu.values import LicensableFeature, LicensableFeatures
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 FOR_EVER = Unavailable(Absence.NOT_FOUND, "the licence never expires")

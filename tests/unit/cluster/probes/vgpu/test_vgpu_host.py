@@ -11,7 +11,7 @@ from codecfleet.cluster.probes.gpus.nvml_child import read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
-from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
+from codecfleet.cluster.probes.vgpu.instances import VgpuCompatibility
 from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeFbcSession
@@ -126,7 +126,7 @@ def test_every_function_of_the_guides_host_tables_is_called() -> None:
     """On a host, each NVML function in the tables of the guide's chapter 2 is called."""
     nvml, _ = _busy_host()
     recorder = Recorder(nvml)
-    read_nvml(recorder, sleep=lambda _: None)
+    read_nvml(recorder)
     assert len(HOST_FUNCTIONS) > 30
     assert HOST_FUNCTIONS - recorder.names == set()
     assert HOST_FUNCTIONS - set(nvml.calls) == set()
@@ -146,7 +146,7 @@ def test_refused_questions_become_reasons_and_hide_no_others() -> None:
     (found,) = held(report.active)
     refused = {
         Absence.NOT_SUPPORTED: (found.mdev_uuid, found.accounting, report.types[0].licence),
-        Absence.NO_PERMISSION: (found.use,),
+        Absence.NO_PERMISSION: (found.use.sm_percent, found.use.decoder_percent),
         Absence.FUNCTION_NOT_FOUND: (found.compatibility, report.metadata),
     }
     assert all(missing(each).absence is absence for absence, answers in refused.items() for each in answers)
@@ -166,7 +166,7 @@ def test_guest_without_a_driver_has_no_version() -> None:
 def test_only_a_host_hosts(mode: int) -> None:
     """Only the mode HOST_VGPU leads to a host's report and to calls about vGPUs."""
     nvml, _ = _nvml(replace(HOST, virtualization=mode, vgpus=()))
-    assert read_nvml(nvml, sleep=lambda _: None).vgpu_hosts == {}
+    assert read_nvml(nvml).vgpu_hosts == {}
     assert not any("Vgpu" in name for name in nvml.calls)
 
 

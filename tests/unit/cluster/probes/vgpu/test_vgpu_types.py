@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.vgpu.host import HostLoad, probe_vgpu_host, why_creatable
-from codecfleet.cluster.probes.vgpu.values import VgpuType
+from codecfleet.cluster.probes.vgpu.host import probe_vgpu_host
+from codecfleet.cluster.probes.vgpu.types import HostLoad, VgpuType, why_creatable
 from codecfleet.testing import FakeNvml
 from tests.simulated_gpus import gpu, node
 

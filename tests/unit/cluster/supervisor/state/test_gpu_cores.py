@@ -123,7 +123,7 @@ def test_a_gpus_cores_still_count_for_the_processor() -> None:
 def machine() -> tuple[Device, ...]:
     """The GPUs of a simulated machine with eight H200s, known only by name and tables."""
     node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
-    return documented_devices(probe_nvml(FakeNvml(node), sleep=lambda _: None), "n")
+    return documented_devices(probe_nvml(FakeNvml(node)), "n")
 
 
 def test_tables_know_a_gpu_before_its_trial(machine: tuple[Device, ...]) -> None:
@@ -143,7 +143,7 @@ def test_an_unknown_gpu_can_do_nothing() -> None:
     """A GPU of an unknown model is listed, but gets no work before its trial."""
     node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
     strange = replace(node, devices=tuple(replace(each, name="Strange GPU") for each in node.devices[:1]))
-    (device,) = documented_devices(probe_nvml(FakeNvml(strange), sleep=lambda _: None), "n")
+    (device,) = documented_devices(probe_nvml(FakeNvml(strange)), "n")
     assert (device.name, device.trials) == ("Strange GPU", ())
     assert not device.can(CodecCase(MediaCodec.H264, Direction.DECODE), Engine.NVDEC)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.child.trial_errors import (
+from codecfleet.cluster.probes.trials.gpu import (
     Fault,
     decode_fault,
     encode_fault,
