@@ -39,7 +39,7 @@ from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
 from ..state.terms import Tenure, term_of
 from ..status.history import History, WorkHistory
-from ..status.past import EVENTS_KEY, NODES_KEY, SPEEDS_KEY, Past, lost_nodes
+from ..status.past import EVENTS_KEY, NODES_KEY, Past, lost_nodes
 from ..status.status import Status, status_of
 from .client import SupervisorClient
 from .heartbeats import Heartbeats
@@ -105,7 +105,7 @@ class SupervisorRunner(SupervisorClient):
         self._tally = MetricTally(core.state, clock())
         self._metering = Metering(take_samples)
         self._history = WorkHistory(core.state.nodes.title)
-        self._past = Past(self._history)
+        self._past = Past()
         self.leading = Leading(backend, Tenure(term_of(core.state.epoch), clock()), settings.fence_s, clock, sleep)
         self.resizing = Resizing(backend, self.leading, self.feed)
         self._heartbeats = Heartbeats(
@@ -150,8 +150,7 @@ class SupervisorRunner(SupervisorClient):
         return [each.worker for each in self._core.state.stations.values() if each.state in states]
 
     async def _recall_past(self) -> None:
-        lines, speeds = await self._backend.kept(EVENTS_KEY), await self._backend.kept(SPEEDS_KEY)
-        if self._past.recall(lines, speeds, self._clock(), self._utc_offset_s()):
+        if self._past.recall(await self._backend.kept(EVENTS_KEY), time.time()):
             self._past.note(f"the supervisor of term {term_of(self._core.state.epoch)} takes over", time.time())
 
     async def _recall(self) -> None:
@@ -168,10 +167,7 @@ class SupervisorRunner(SupervisorClient):
     async def _keep_past(self) -> None:
         with suppress(Exception):  # the next call stores the value
             nodes = {each.ray.node: self._core.state.nodes.title(each.ray.node) for each in self._core.state.nodes}
-            await self._past.keep(self._keep, self._clock(), self._utc_offset_s(), nodes)
-
-    def _utc_offset_s(self) -> float:
-        return time.time() - self._clock()
+            await self._past.keep(self._keep, self._clock(), nodes)
 
     async def close(self, reason: str = "the pool was closed") -> None:
         """Stop every worker, release everything, and stop."""
