@@ -8,10 +8,10 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ....actors.background import Background
 from ....actors.worker.heartbeat import Heartbeat
@@ -43,11 +43,9 @@ from ..status.past import EVENTS_KEY, NODES_KEY, Past, lost_nodes
 from ..status.status import Status, status_of
 from .client import SupervisorClient
 from .heartbeats import Heartbeats
-from .orders import Leading, Resizing, WorkerOrders
+from .orders import Leading, Orders, Resizing
 from .polling import Polling
 from .recording import Recording, decide
-
-EffectT = TypeVar("EffectT", bound=Effect)
 
 TICK_S = 0.25
 # If more time passes between two readings of the clock, this process was suspended, and only ``GAP_MAX_S`` counts.
@@ -61,7 +59,7 @@ PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; sho
 PROBE_LOOK_S = 0.1
 FRESH_S = 3.0  # slots are granted only if this supervisor was known to be the newest within this time
 READY = frozenset({StationState.READY})
-STOPPING = "stop"  # the name of the tasks that stop workers
+STOPPING = events.Stop.__name__  # the name of the tasks that stop workers
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 
@@ -116,7 +114,7 @@ class SupervisorRunner(SupervisorClient):
             note=self._note_heartbeats,
             superseded=self.leading.superseded,
         )
-        self._orders = WorkerOrders(backend, settings, self.feed, self._heartbeats.forget)
+        self._orders = Orders(backend, self.leading, settings, self.feed, self._heartbeats.forget)
         self._polling = Polling(
             backend=backend,
             state=core.state,
@@ -322,27 +320,7 @@ class SupervisorRunner(SupervisorClient):
                 case events.Remember() | events.KeepQuarantines():
                     self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._clock())))
                 case _:
-                    self._order(effect)
-
-    def _order(self, effect: Effect) -> None:
-        match effect:
-            case events.Reserve(worker):
-                self._tasks.spawn(f"reservation of {worker}", self._if_leading(self._orders.reserve, effect))
-            case events.Start(worker):
-                self._tasks.spawn(f"start of {worker}", self._if_leading(self._orders.run, effect))
-            case events.Stop():
-                self._tasks.spawn(STOPPING, self._if_leading(self._orders.stop, effect))
-            case events.Abandon():
-                self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
-            case events.TellNode(node):
-                self._tasks.spawn(f"word to {node}", self._if_leading(self._orders.tell_node, effect))
-            case _:
-                raise AssertionError(effect)
-
-    async def _if_leading(self, give: Callable[[EffectT], Coroutine[Any, Any, None]], order: EffectT) -> None:
-        """Give an order, unless another supervisor has replaced this one."""
-        if await self.leading.leads():
-            await give(order)
+                    self._tasks.spawn(type(effect).__name__, self._orders.give(effect))
 
     def _fail(self, task: str, error: BaseException) -> None:
         """End the supervisor after the first failure of a task; another supervisor takes over."""
