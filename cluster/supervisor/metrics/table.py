@@ -11,6 +11,7 @@ from typing import Final
 
 from ....actors.device.pieces import Ending
 from ....actors.worker.heartbeat import Decoding
+from ...device_fault import FaultKind
 from ...placement.model.inventory import DeviceState
 from ...probes.report.device_kinds import SEATS, DeviceKind
 from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
@@ -36,14 +37,6 @@ class LossCause(Enum):
     DIED = "died"  #: the process ended, or does not answer
     HUNG = "hung"  #: a client reports that the worker's work makes no progress
     NODE = "node"  #: the node leaves or is gone; workers of a crashed node mostly count as ``DIED``
-
-
-class FaultVerdict(Enum):
-    """The kind of a device's fault, as the clients that use the device report it."""
-
-    FAILED = "failed"  #: a session failed
-    WRONG = "wrong"  #: a result failed a check
-    DOUBTFUL = "doubtful"  #: the cause may also be the file, or other work on the device
 
 
 class DemandPhase(Enum):
@@ -266,7 +259,7 @@ NOT_RESERVED: Final = Metric(
 DEVICE_FAULTS: Final = Metric(
     "codecfleet_device_faults_total",
     "faults of devices that clients reported; [few](supervisor.md#quarantine) lead to quarantine",
-    {"kind": _values(FaultVerdict)},
+    {"kind": _values(FaultKind)},
 )
 QUARANTINES: Final = Metric(
     "codecfleet_quarantines_total", "devices put into quarantine, by cause", {"cause": _values(Cause)}
