@@ -18,16 +18,9 @@ from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
 from ...probes.report.verdict import Grade
 from ...probes.vgpu.licence import LicenceState
 from ...queue.values import QueueState
+from ...ray.public.meters import MetricKind
 from ..state.quarantine import Cause
 from ..state.stations import StationState
-
-
-class MetricKind(Enum):
-    """A type of metric, as Prometheus names it."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
 
 
 class LossCause(Enum):
