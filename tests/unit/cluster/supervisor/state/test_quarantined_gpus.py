@@ -54,7 +54,7 @@ class Lowest(World):
         match effect:
             case Reserve(worker, station, _, _) if station.kind.takes_gpu:
                 self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
-            case Start(worker, station, slots, avoided) if station.kind.takes_gpu:
+            case Start(worker, station, slots, _, avoided) if station.kind.takes_gpu:
                 self.started.append(effect)
                 self.pending += decided(self.core, Started(worker, self._facts(worker, slots, avoided)), self.now_s)
                 return
