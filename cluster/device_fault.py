@@ -6,7 +6,7 @@ from enum import Enum
 from .worker_names import WorkerId
 
 
-class FaultKind(Enum):
+class FaultVerdict(Enum):
     """What happened to the work that found a fault."""
 
     FAILED = "failed"  #: a session failed
@@ -21,6 +21,6 @@ class DeviceFault:
     worker: WorkerId
     file: str  # the name of the input, so that one bad file does not count against several devices
     reason: str
-    kind: FaultKind
+    verdict: FaultVerdict
     number: int = 0  # grows with each fault that a client reports; 0 before the report
     at_s: float = 0.0  # when the supervisor counted the fault, on its clock

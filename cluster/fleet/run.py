@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...errors import CodecfleetError
-from ..device_fault import DeviceFault, FaultKind
+from ..device_fault import DeviceFault, FaultVerdict
 from ..worker_names import NO_WORKER, WorkerId
 
 ResultT = TypeVar("ResultT")
@@ -30,11 +30,11 @@ class ResultOrigin:
 
     def found_wrong(self, reason: str) -> None:
         """Report that the result failed a check."""
-        self.tell(DeviceFault(self.worker, self.file, reason, FaultKind.WRONG))
+        self.tell(DeviceFault(self.worker, self.file, reason, FaultVerdict.WRONG))
 
     def found_doubtful(self, reason: str) -> None:
         """Report that the result casts doubt on the device."""
-        self.tell(DeviceFault(self.worker, self.file, reason, FaultKind.DOUBTFUL))
+        self.tell(DeviceFault(self.worker, self.file, reason, FaultVerdict.DOUBTFUL))
 
 
 class WorkRun(Generic[ResultT]):

@@ -20,7 +20,7 @@ from ....errors import (
     WorkerOutOfMemory,
     WorkError,
 )
-from ...device_fault import DeviceFault, FaultKind
+from ...device_fault import DeviceFault, FaultVerdict
 from ...ray.ray_failures import LossScope
 from ...supervisor.state.messages import ClientReport
 from ...worker.worker import Worker
@@ -115,7 +115,7 @@ class KnownWorkers:
         """Record a device fault if the failed work ran alone; refused sessions and lack of memory do not count."""
         error = outcome.error
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
-            self.faulted(DeviceFault(worker, work.file, error.message, FaultKind.FAILED))
+            self.faulted(DeviceFault(worker, work.file, error.message, FaultVerdict.FAILED))
 
     def faulted(self, fault: DeviceFault) -> None:
         """Record a device fault, for the next reports."""

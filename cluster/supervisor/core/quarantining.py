@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from ...device_fault import DeviceFault, FaultKind
+from ...device_fault import DeviceFault, FaultVerdict
 from ...grouping import counted
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
@@ -106,7 +106,7 @@ def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: fl
         book = None if station is None else state.node_of(station)
         device = None if station is None or book is None else book.gpu(station.took.get(fault.worker.epoch, ""))
         if book is not None and device is not None and book.quarantine_of(device.device) is None:
-            take = _take_doubt if fault.kind is FaultKind.DOUBTFUL else _take_fault
+            take = _take_doubt if fault.verdict is FaultVerdict.DOUBTFUL else _take_fault
             effects += take(state, book, device, replace(fault, at_s=now_s))
     return effects
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from ....actors.device.pieces import Ending
 from ....actors.worker.heartbeat import Decoding
-from ...device_fault import FaultKind
+from ...device_fault import FaultVerdict
 from ...placement.model.inventory import DeviceState
 from ...probes.report.device_kinds import SEATS, DeviceKind
 from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
@@ -252,7 +252,7 @@ NOT_RESERVED: Final = Metric(
 DEVICE_FAULTS: Final = Metric(
     "codecfleet_device_faults_total",
     "faults of devices that clients reported; [few](supervisor.md#quarantine) lead to quarantine",
-    {"kind": _values(FaultKind)},
+    {"kind": _values(FaultVerdict)},
 )
 QUARANTINES: Final = Metric(
     "codecfleet_quarantines_total", "devices put into quarantine, by cause", {"cause": _values(Cause)}

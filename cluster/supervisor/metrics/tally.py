@@ -142,7 +142,7 @@ class MetricTally:
         seen = 0 if before is None else before.faults_seen
         for fault in report.faults:
             if fault.number > seen:
-                yield MetricSample(table.DEVICE_FAULTS, 1, (fault.kind.value,))
+                yield MetricSample(table.DEVICE_FAULTS, 1, (fault.verdict.value,))
         for worker in report.written_off:
             yield from self._lost(worker, LossCause.HUNG)
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from ....actors.backoff import Backoff
-from ...device_fault import DeviceFault, FaultKind
+from ...device_fault import DeviceFault, FaultVerdict
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import MEDIA_ENGINES, Engine, How
 from ...worker_names import NodeId
@@ -124,7 +124,7 @@ def with_fault(record: DeviceRecord, fault: DeviceFault) -> DeviceRecord:
     kept = tuple(
         each
         for each in record.faults
-        if fault.at_s - each.at_s < FAULT_KEPT_S and (each.file, each.kind) != (fault.file, fault.kind)
+        if fault.at_s - each.at_s < FAULT_KEPT_S and (each.file, each.verdict) != (fault.file, fault.verdict)
     )
     return replace(record, faults=(*kept, fault))
 
@@ -155,7 +155,7 @@ def why_guilty(record: DeviceRecord, probed: Device) -> str:
 def why_faulty(faults: Iterable[DeviceFault], suspects: frozenset[str]) -> str:
     """Return why faults show that the device is at fault, or "" if files may be; files in ``suspects`` do not count."""
     counted = [fault for fault in faults if fault.file not in suspects]
-    wrong = [fault for fault in counted if fault.kind is FaultKind.WRONG]
+    wrong = [fault for fault in counted if fault.verdict is FaultVerdict.WRONG]
     if (files := len({fault.file for fault in wrong})) >= FILES_WRONG:
         return f"it gave wrong results for {files} different files, last: {wrong[-1].reason}"
     if (files := len({fault.file for fault in counted})) >= FILES_FAILED:

@@ -8,7 +8,7 @@ import pytest
 
 from codecfleet import Fleet, Report
 from codecfleet.actors.segment.encoding import EncodedSegment
-from codecfleet.cluster.device_fault import FaultKind
+from codecfleet.cluster.device_fault import FaultVerdict
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model import Demand, PlacementPreview
 from codecfleet.jobs.report.events import Warned
@@ -45,7 +45,7 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
     report = await run(pool, spec)
     assert [each.attempts for each in report.segments][:1] == [2]
     (fault,) = pool.faults
-    assert (fault.worker, fault.file, fault.kind) == ("here/cpu#0:1", spec.source, FaultKind.WRONG)
+    assert (fault.worker, fault.file, fault.verdict) == ("here/cpu#0:1", spec.source, FaultVerdict.WRONG)
     assert "frames and gave" in fault.reason
 
 
@@ -79,8 +79,8 @@ async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, i
         )
     )
     await run(pool, spec)
-    assert {(each.reason, each.kind) for each in pool.faults} == (
-        set() if is_damaged else {("NVDEC failed", FaultKind.DOUBTFUL)}
+    assert {(each.reason, each.verdict) for each in pool.faults} == (
+        set() if is_damaged else {("NVDEC failed", FaultVerdict.DOUBTFUL)}
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from codecfleet.actors.worker.orders import GoneClients
-from codecfleet.cluster.device_fault import DeviceFault, FaultKind
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.model.policy import Policy
@@ -218,7 +218,7 @@ class Rebuilt(RuleBasedStateMachine):
         for _ in range(3):
             self.faults += 1
             self.world.sequence += 1
-            fault = DeviceFault(worker, f"f{self.faults}", "999", FaultKind.FAILED, self.faults)
+            fault = DeviceFault(worker, f"f{self.faults}", "999", FaultVerdict.FAILED, self.faults)
             report = ClientReport("w", "driver w", self.world.sequence, (), faults=(fault,))
             self.world.feed(Renewed(report))
 

@@ -13,7 +13,7 @@ from codecfleet.actors.device.pieces import Ending
 from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.autoscale.config import AutoscaleConfig
 from codecfleet.cluster.autoscale.values import Decision, GroupSize
-from codecfleet.cluster.device_fault import DeviceFault, FaultKind
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.supervisor.metrics import table
 from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, MetricSample
@@ -184,7 +184,7 @@ async def test_a_node_that_leaves_is_told(metered: Metered) -> None:
 async def test_each_fault_is_told_once(metered: Metered) -> None:
     """Reports repeat faults, but each fault counts once, by its kind."""
     worker = await metered.at_work()
-    faults = tuple(DeviceFault(worker, "a.mp4", "r", kind, number) for number, kind in enumerate(FaultKind, 1))
+    faults = tuple(DeviceFault(worker, "a.mp4", "r", kind, number) for number, kind in enumerate(FaultVerdict, 1))
     await metered.runner.renew(replace(report(4, 10), faults=faults[:2]))
     await metered.runner.renew(replace(report(5, 10), faults=faults))
     counts = {kind: metered.of(table.DEVICE_FAULTS, kind) for kind in ("failed", "wrong", "doubtful")}

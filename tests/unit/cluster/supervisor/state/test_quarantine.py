@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgpack
 import pytest
 
-from codecfleet.cluster.device_fault import DeviceFault, FaultKind
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.report.engines import Engine, How
 from codecfleet.cluster.supervisor.state.events import KeepQuarantines, Order
@@ -116,7 +116,7 @@ def test_a_gpu_without_an_encoder_needs_no_encode() -> None:
     assert why_not_passed(unknown, gpu()) == "none of its engines passed a trial"
 
 
-def _faults(*files: str, kind: FaultKind = FaultKind.FAILED, step_s: float = 1.0) -> DeviceRecord:
+def _faults(*files: str, kind: FaultVerdict = FaultVerdict.FAILED, step_s: float = 1.0) -> DeviceRecord:
     record = CLEAN
     for number, file in enumerate(files):
         record = with_fault(record, DeviceFault(WorkerId("n/gpu#0:1"), file, "999", kind, at_s=number * step_s))
@@ -126,14 +126,14 @@ def _faults(*files: str, kind: FaultKind = FaultKind.FAILED, step_s: float = 1.0
 def test_one_file_never_convicts_a_device() -> None:
     """If one file fails often, or on two devices, the file is the suspect."""
     assert why_faulty(_faults(*["a"] * 50).faults, frozenset()) == ""
-    assert why_faulty(_faults(*["a"] * 50, kind=FaultKind.WRONG).faults, frozenset()) == ""
+    assert why_faulty(_faults(*["a"] * 50, kind=FaultVerdict.WRONG).faults, frozenset()) == ""
     three = _faults("a", "b", "c")
     assert suspects([three, _faults("c")]) == {"c"}
     assert why_faulty(three.faults, suspects([three, _faults("c")])) == ""
 
 
-@pytest.mark.parametrize(("files", "kind"), [(FILES_FAILED, FaultKind.FAILED), (FILES_WRONG, FaultKind.WRONG)])
-def test_different_files_convict_a_device(files: int, kind: FaultKind) -> None:
+@pytest.mark.parametrize(("files", "kind"), [(FILES_FAILED, FaultVerdict.FAILED), (FILES_WRONG, FaultVerdict.WRONG)])
+def test_different_files_convict_a_device(files: int, kind: FaultVerdict) -> None:
     """Failures of three files, or wrong results for two files, convict a device; old ones do not count."""
     names = [f"f{number}" for number in range(files)]
     assert why_faulty(_faults(*names[1:], kind=kind).faults, frozenset()) == ""
