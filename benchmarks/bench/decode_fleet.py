@@ -20,7 +20,7 @@ from .stack_sampler import Profile, add_profiles
 
 if TYPE_CHECKING:
     from codecfleet.cluster.ray.embedded import Connection
-    from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+    from codecfleet.cluster.supervisor.runner.client import SupervisorClient
     from codecfleet.cluster.supervisor.status.status import Status
 
 __all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
@@ -68,7 +68,7 @@ class DecodeFleet:
         self._devices = devices
         self._polls = polls
         self._film = film
-        self._opened: tuple[Pool, Connection, SupervisorRunner] | None = None
+        self._opened: tuple[Pool, Connection, SupervisorClient] | None = None
         self._job = ""
         self.granted = 0
         self.sessions: dict[str, SessionCounts] = {}
@@ -88,7 +88,7 @@ class DecodeFleet:
         return self._there[0]
 
     @property
-    def _there(self) -> "tuple[Pool, Connection, SupervisorRunner]":
+    def _there(self) -> "tuple[Pool, Connection, SupervisorClient]":
         if self._opened is None:
             message = "the fleet is not open"
             raise CommandFailed(message)
@@ -101,7 +101,10 @@ class DecodeFleet:
 
     def status(self) -> "Status":
         """Return the status of the fleet's supervisor, as ``codecfleet status`` shows it."""
-        return self._there[2].status()
+        if (found := self._there[2].status()) is None:
+            message = "the supervisor is not in this process"
+            raise CommandFailed(message)
+        return found
 
     async def settle(self, sessions: int, pieces: int, patience_s: float = SETTLE_S) -> None:
         """Request GPU sessions for a job with ``pieces`` work items, and wait until they are granted.

@@ -1,4 +1,6 @@
-"""The directory in which programs find their user's warm fleets. Each version of the code has a socket there.
+"""The directory in which programs find their user's warm fleets and nodes, each by a socket.
+
+Each version of the code has one warm fleet.
 
 Because a connected program may run any work as the user, other users cannot enter the directory, and each side asks the
 kernel which user runs the other side.
@@ -8,11 +10,13 @@ import fcntl
 import hashlib
 import json
 import os
+import select
+import signal
 import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -20,6 +24,10 @@ from typing import Final, NamedTuple, Self
 from ...errors import FleetUnavailable
 
 _SUFFIX: Final = ".sock"
+NODE_PREFIX: Final = "node-"
+"""The beginning of the names of nodes' sockets; all other sockets are of warm fleets."""
+KILLED_S: Final = 5.0
+"""How long a killed process may take to end."""
 _PEER: Final = struct.Struct("3i")
 """struct ucred of unix(7): process, user, group."""
 _GREETING_MAX_BYTES: Final = 4096
@@ -154,10 +162,11 @@ class MeetingPlace:
             return False
         return True
 
-    def names(self) -> list[str]:
-        """Return the names (``code_name``) of the sockets here; some may belong to killed fleets."""
+    def names(self, *, of_nodes: bool = False) -> list[str]:
+        """Return the names (``code_name``) of warm fleets' or nodes' sockets; some may belong to killed processes."""
         with os.scandir(self._descriptor) as entries:
-            return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
+            found = sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
+        return [name for name in found if name.startswith(NODE_PREFIX) is of_nodes]
 
     def connect(self, name: str) -> socket.socket:
         """Connect to the warm fleet with this name.
@@ -173,8 +182,22 @@ class MeetingPlace:
             raise
         return end
 
+    def process_at(self, name: str) -> int:
+        """Return the process that listens on a socket; 0 if it is out of sight, or was killed: then remove the socket.
+
+        The lock must be held.
+        """
+        try:
+            with self.connect(name) as end:
+                return peer_of(end)[0]
+        except ConnectionRefusedError:
+            self.remove(name)
+        except OSError:  # the process belongs to another container
+            pass
+        return 0
+
     def listen(self, name: str) -> socket.socket:
-        """Listen on a new socket with this name, which replaces a killed fleet's socket. The lock must be held."""
+        """Listen on a new socket with this name, which replaces a killed process's socket. The lock must be held."""
         self.remove(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self._reached(name))
@@ -211,3 +234,28 @@ def locked_place() -> Iterator[MeetingPlace]:
             if place.is_current:
                 yield place
                 return
+
+
+def leave(name: str, inode: int) -> None:
+    """Remove this process's socket; then remove the directory if it is empty and nothing is starting there."""
+    with suppress(OSError, FleetUnavailable), MeetingPlace.open(make=False) as place:
+        if place.inode(name) == inode:
+            place.remove(name)
+        if place.lock(waits=False):
+            place.remove_if_empty()
+
+
+def end_all(patience_s: Mapping[int, float]) -> list[int]:
+    """End processes by SIGTERM, and kill each that takes longer than its patience; return those that were running."""
+    handles = {}
+    for process in patience_s:
+        with suppress(ProcessLookupError):
+            handles[process] = os.pidfd_open(process)
+            signal.pidfd_send_signal(handles[process], signal.SIGTERM)
+    for process, handle in handles.items():
+        with suppress(ProcessLookupError):
+            if not select.select([handle], [], [], patience_s[process])[0]:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                select.select([handle], [], [], KILLED_S)
+        os.close(handle)
+    return list(handles)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...actors.device.work import Blob
 from ...actors.process.messages import Buffer, Request
+from ..device_fault import DeviceFault
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
 from ..worker_names import StationId, WorkerId
 from .pool import Asked, PoolState
-from .run import Doubt, RunProgress
+from .run import RunProgress
 
 if TYPE_CHECKING:
     from ..supervisor.status.history import History
@@ -97,13 +98,13 @@ class AskPreview(Request["HostSession", PlacementPreview]):
 
 
 @dataclass(frozen=True, slots=True)
-class TellDoubt(Request["HostSession", None]):
-    """Report that a job doubts a device."""
+class TellFault(Request["HostSession", None]):
+    """Report a fault of a device that a job found."""
 
-    doubt: Doubt
+    fault: DeviceFault
 
     async def serve(self, server: "HostSession") -> None:
-        server.take_doubt(self.doubt)
+        server.tell_fault(self.fault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ...actors.process.messages import Request, beside
 from ...actors.process.process import StartedProcess
 from ...actors.worker.packed_work import BlobCache, base_fields
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost
+from ..device_fault import DeviceFault
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
 from .life import Broken, Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refused, Wanted, decide
@@ -33,10 +34,10 @@ from .messages import (
     KeepBlob,
     SetDemand,
     StartPool,
-    TellDoubt,
+    TellFault,
 )
 from .pool import Asked, ClientName, JobState, Pool, PoolState
-from .run import Doubt, ResultOrigin, WorkRun
+from .run import ResultOrigin, WorkRun
 
 if TYPE_CHECKING:
     from .serving import HostSession
@@ -192,10 +193,10 @@ class RemotePool(Pool):
         except CodecfleetError as error:
             run.fail(error)
         else:
-            run.end(made.result, ResultOrigin(made.worker, made.file, self._doubt))
+            run.end(made.result, ResultOrigin(made.worker, made.file, self._tell_fault))
 
-    def _doubt(self, doubt: Doubt) -> None:
-        self._tell(TellDoubt(doubt))
+    def _tell_fault(self, fault: DeviceFault) -> None:
+        self._tell(TellFault(fault))
 
     def _happen(self, event: Event) -> None:
         self._life, effect = decide(self._life, event, time.monotonic())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...errors import CodecfleetError
+from ..device_fault import DeviceFault, FaultVerdict
 from ..worker_names import NO_WORKER, WorkerId
 
 ResultT = TypeVar("ResultT")
@@ -20,35 +21,20 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """A job's complaint about the device that made a result."""
-
-    worker: WorkerId
-    file: str  # the name of the input, so that one bad file does not count against several devices
-    reason: str
-    is_wrong: bool  # whether the result failed a check; otherwise the device is only suspected
-
-
-def ignore_doubt(doubt: Doubt) -> None:
-    """Ignore a complaint, as a pool without devices does."""
-    del doubt
-
-
-@dataclass(frozen=True, slots=True)
 class ResultOrigin:
     """The worker and input of a result, without the run and the result themselves."""
 
     worker: WorkerId
     file: str
-    tell: Callable[[Doubt], None] = ignore_doubt
+    tell: Callable[[DeviceFault], object] = bool  # reports a fault; a pool without devices ignores it
 
     def found_wrong(self, reason: str) -> None:
         """Report that the result failed a check."""
-        self.tell(Doubt(self.worker, self.file, reason, is_wrong=True))
+        self.tell(DeviceFault(self.worker, self.file, reason, FaultVerdict.WRONG))
 
     def found_doubtful(self, reason: str) -> None:
         """Report that the result casts doubt on the device."""
-        self.tell(Doubt(self.worker, self.file, reason, is_wrong=False))
+        self.tell(DeviceFault(self.worker, self.file, reason, FaultVerdict.DOUBTFUL))
 
 
 class WorkRun(Generic[ResultT]):

@@ -15,11 +15,12 @@ from ..supervisor.status.status import Status
 from ..worker_names import StationId
 from .messages import BEAT_S, Beat, FleetSide, HostedWork, SupervisorSide, WorkDone
 from .pool import Asked, Pool, PoolState
-from .run import Doubt, WorkRun, ignore_doubt
 
 if TYPE_CHECKING:
     from ...actors.device.work import Blob
+    from ..device_fault import DeviceFault
     from ..supervisor.runner.client import SupervisorClient
+    from .run import WorkRun
 
 NEWS_S: Final = 0.01
 """Changes within this time are sent together."""
@@ -42,7 +43,7 @@ class HostSession(SupervisorSide):
         self.pool = served.pool
         self.blobs: list[Blob] = []
         self.runs: dict[int, WorkRun[Any]] = {}
-        self.take_doubt: Callable[[Doubt], None] = ignore_doubt
+        self.tell_fault: Callable[[DeviceFault], object] = bool
         self._served = served
         self._channel = channel
         self._said = PoolState()
@@ -86,7 +87,7 @@ class HostSession(SupervisorSide):
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # the same function for all results of the pool
+        self.tell_fault = run.origin.tell  # the same function for all results of the pool
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:

@@ -1,9 +1,6 @@
 """Finds, starts and ends a user's warm fleet (docs/fleet.md)."""
 
 import json
-import os
-import select
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ...actors.process.process import StartedProcess, start_program
 from ...errors import FleetUnavailable
-from .meeting_place import Greeting, MeetingPlace, code_name, locked_place, peer_of
+from .meeting_place import Greeting, MeetingPlace, code_name, end_all, locked_place, peer_of
 from .pool import ClientName
 
 HOST: Final = "codecfleet.cluster.fleet.host.program"
@@ -137,25 +134,11 @@ def take_down() -> list[int]:
     try:
         with MeetingPlace.open(make=False) as place:
             place.lock()  # waits until no fleet is starting
-            ended = [process for name in place.names() if (process := _end(place, name))]
+            found = {name: place.process_at(name) for name in place.names()}
+            ended = end_all({process: END_S for process in found.values() if process})
+            for name in found:
+                place.remove(name)
             place.remove_if_empty()
     except FileNotFoundError:
         return []
     return ended
-
-
-def _end(place: MeetingPlace, name: str) -> int:
-    """End the process that listens on a socket, and remove the socket; return the process, or 0 if there is none."""
-    process = 0
-    with suppress(OSError), place.connect(name) as end:
-        process = peer_of(end)[0]
-        handle = os.pidfd_open(process)
-        try:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                signal.pidfd_send_signal(handle, number)
-                if select.select([handle], [], [], END_S)[0]:
-                    break
-        finally:
-            os.close(handle)
-    place.remove(name)
-    return process

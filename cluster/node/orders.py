@@ -2,16 +2,14 @@
 
 import json
 import os
-import select
-import signal
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from ...actors.process.process import start_program
 from ...errors import FleetUnavailable
+from ..fleet.meeting_place import end_all
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 from ..probes.node import probe_node
 from ..ray.embedded import check_joinable
@@ -126,28 +124,8 @@ def bring_node_up(node: PreparedNode) -> int:
 
 
 def take_nodes_down() -> list[int]:
-    """End all of this user's nodes on this machine by SIGTERM; return the processes that kept them.
+    """End all of this user's nodes on this machine, and Ray with them; return the processes that kept them.
 
     Raises FleetUnavailable: other users could enter the directory that lists the nodes.
     """
-    nodes = kept_nodes()
-    handles = {}
-    for node in nodes:
-        with suppress(ProcessLookupError):
-            handles[node.process] = os.pidfd_open(node.process)
-            signal.pidfd_send_signal(handles[node.process], signal.SIGTERM)
-    for node in nodes:
-        if (handle := handles.get(node.process)) is not None:
-            _see_out(handle, node.ends_within_s + _KILLED_AFTER_S)
-    return list(handles)
-
-
-def _see_out(handle: int, within_s: float) -> None:
-    """Wait for a process to end, and kill it if it takes too long; Ray ends with the process."""
-    try:
-        if not select.select([handle], [], [], within_s)[0]:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(handle)
+    return end_all({process: ends_within_s + _KILLED_AFTER_S for process, ends_within_s in kept_nodes().items()})

@@ -60,13 +60,6 @@ class MetadataQuestion:
     headers: Mapping[str, str]
     method: str = "GET"
 
-    @property
-    def packed(self) -> bytes:
-        """The request as HTTP/1.1."""
-        headers = {"Host": "169.254.169.254", "Connection": "close", "Content-Length": "0", **self.headers}
-        lines = [f"{self.method} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        return "\r\n".join([*lines, "", ""]).encode()
-
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer:

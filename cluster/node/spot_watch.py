@@ -1,12 +1,9 @@
 """Asks the cloud's metadata server, in a thread, whether this machine will end."""
 
-import io
-import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException
 from typing import Final
 
 from ...actors.backoff import Backoff
@@ -26,32 +23,25 @@ RARELY_S: Final = 60.0
 _AGAIN: Final = Backoff(first_s=1.0, most_s=5.0)
 
 
-class _Received(io.BytesIO):
-    """Received bytes in place of the socket from which ``HTTPResponse`` would read."""
-
-    def makefile(self, *_: object) -> io.BytesIO:  # the only method of a socket that HTTPResponse calls
-        return self
-
-
 def ask_server(
     question: MetadataQuestion, server: tuple[str, int] = SERVER, within_s: float = ANSWER_S
 ) -> MetadataAnswer | None:
-    """Send a question, and return the answer; None if there is no whole answer in time. Follows no redirect."""
-    until_s, received = time.monotonic() + within_s, b""
+    """Send a question, and return the answer; None if the server does not answer or falls silent for ``within_s``.
+
+    Follows no redirect, and uses no proxy.
+    """
+    link = HTTPConnection(*server, timeout=within_s)
     try:
-        with socket.create_connection(server, within_s) as link:
-            link.sendall(question.packed)
-            while len(received) < ANSWER_BYTES and (left_s := until_s - time.monotonic()) > 0:
-                link.settimeout(left_s)
-                if not (part := link.recv(ANSWER_BYTES)):
-                    break
-                received += part
-        response = HTTPResponse(_Received(received))  # type: ignore[arg-type]
-        response.begin()
-        body = response.read().decode(errors="replace")
+        link.request(question.method, question.path, headers={**question.headers, "Connection": "close"})
+        response = link.getresponse()
+        body = response.read(ANSWER_BYTES).decode(errors="replace")
+        if response.length:  # the answer was cut off
+            return None
         return MetadataAnswer(response.status, body, {name.lower(): value for name, value in response.getheaders()})
     except (OSError, HTTPException, ValueError):
         return None
+    finally:
+        link.close()
 
 
 class SpotWatch:

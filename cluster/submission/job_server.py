@@ -10,13 +10,11 @@ from typing import Any, Final, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..ray.private.words import LAST_LOGS, NOT_FOUND
-from ..ray.public.job_client import Details, TokenRefused, answer_of_server, open_job_client, tail_log
+from ..ray.public.job_client import REACH, Details, answer_of_server, open_job_client, tail_log
 from .entry import MARK, Entry
 
 T = TypeVar("T")
 
-_SIGN_IN: Final = "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to its content."
-_REACH: Final = "Give the address of the cluster's dashboard, http://HEAD:8265, and check that it can be reached."
 _MS_PER_S: Final = 1000
 
 
@@ -65,7 +63,7 @@ class JobServer:
 
     def __init__(self, address: str) -> None:
         if not address.startswith(("http://", "https://")):
-            raise UsageError(f"{address} is not the address of a job server", _REACH)
+            raise UsageError(f"{address} is not the address of a job server", REACH)
         self.address = address.rstrip("/")
         self._client = self._asked(lambda: open_job_client(self.address))
 
@@ -95,13 +93,9 @@ class JobServer:
         """Return the output of a job so far. Raises UsageError as ``job`` does."""
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
-    async def log(self, job_id: str) -> AsyncIterator[str]:
-        """Yield the whole output of a job until the job ends. Raises FleetUnavailable if the connection breaks."""
-        try:
-            async for text in tail_log(self._client, job_id):
-                yield text
-        except ConnectionError as error:
-            raise FleetUnavailable(f"the connection to the log of job {job_id} broke: {error}", _REACH) from None
+    def log(self, job_id: str) -> AsyncIterator[str]:
+        """Yield the whole output of a job until the job ends."""
+        return tail_log(self._client, job_id)
 
     def _of(self, job_id: str, ask: Callable[[], T]) -> T:
         try:
@@ -113,15 +107,7 @@ class JobServer:
         raise UsageError(f"{self.address} has no job {job_id}", step)
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask Ray's client, and translate its errors into codecfleet's errors."""
-        try:
-            return answer_of_server(ask)
-        except TokenRefused:
-            message = f"the job server at {self.address} did not let us in: the token is missing or wrong"
-            raise FleetUnavailable(message, _SIGN_IN) from None
-        except (RuntimeError, OSError, ValueError) as error:  # the errors of ``requests`` are OSErrors
-            text = " ".join(str(error).split())
-            raise FleetUnavailable(f"the job server at {self.address} failed: {text}", _REACH) from None
+        return answer_of_server(self.address, ask)
 
 
 def _job(details: Details) -> RayJob:

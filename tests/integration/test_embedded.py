@@ -161,7 +161,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     assert written(places) == []
     assert done.stderr == ""
     if first:
-        assert "public switches alone, which takes longer: its internals are switched off" in facts["notes"][0]
+        assert "public options only, which takes longer: its internals are switched off" in facts["notes"][0]
     else:
         assert facts["notes"] == []
         assert done.stdout.count("\n") == 1

@@ -377,17 +377,17 @@ def test_as_the_first_process_it_sees_orphans_off() -> None:
 
 
 def test_kept_nodes_are_found_until_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A running node is found by its lock; a killed node's file is removed, and after the last one the folder too."""
+    """A running node is found by its socket; a killed node leaves no socket, and after the last one no folder."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     program = "import sys, time; from codecfleet.cluster.node.registry import registered\n"
     program += "with registered(75): print('here', flush=True); time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert kept_nodes() == [(process.pid, 75)]
+        assert kept_nodes() == {process.pid: 75}
         process.kill()
         process.wait()
-    assert kept_nodes() == []
+    assert kept_nodes() == {}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...version import VERSION
 from ..leases.leased_pool import LeasedPool
-from ..meeting_place import Greeting, MeetingPlace, code_name, locked_place, peer_of
+from ..meeting_place import Greeting, code_name, leave, locked_place, peer_of
 from ..messages import BEAT_S, CLOSING_S
 from ..serving import HostSession, ServedPool
 from ..warm import greeted
@@ -54,9 +54,9 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
                 return
             await pool.start()
             listener, inode = place.listen(name), place.inode(name)
-        greeting, leave = Greeting(VERSION or "unknown", pool.state.slots, idle_s), partial(_leave, name, inode)
-        keeper = Keeper(listener, _served(pool), greeting, leave)
-        end_with_ray(lambda: pool.lost, leave)
+        greeting, end = Greeting(VERSION or "unknown", pool.state.slots, idle_s), partial(leave, name, inode)
+        keeper = Keeper(listener, _served(pool), greeting, end)
+        end_with_ray(lambda: pool.lost, end)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, keeper.stop)
         _tell(starter, os.getpid(), greeting, is_new=True)
@@ -165,12 +165,3 @@ def _served(pool: LeasedPool) -> ServedPool:
 def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: bool) -> None:
     with starter, suppress(OSError):  # the starter may be gone
         starter.sendall(json.dumps({"process": process, "is_new": is_new, "greeting": greeting}).encode())
-
-
-def _leave(name: str, inode: int) -> None:
-    """Remove this fleet's socket; then remove the directory if it is empty and no other fleet is starting there."""
-    with suppress(OSError, CodecfleetError), MeetingPlace.open(make=False) as place:
-        if place.inode(name) == inode:
-            place.remove(name)
-        if place.lock(waits=False):
-            place.remove_if_empty()

@@ -3,7 +3,6 @@
 Local work may begin before Ray starts. Ray reads its settings when it is imported, so it is imported late.
 """
 
-import asyncio
 import os
 import socket
 import time
@@ -34,8 +33,6 @@ from .leased_pool import LeasedPool
 if TYPE_CHECKING:
     from ...ray.embedded import Connection
     from ...survey.known_gpus import KnownGpus
-
-    ListGpus = Callable[[], Awaitable[KnownGpus]]
 
 
 def connecting_pool(
@@ -81,16 +78,18 @@ GPU, because no machine joins a private Ray.
 """
 
 
-def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ``Ground`` of a pool on an open connection; only a private Ray uses ``slots``.
+def ground_on(
+    connection: "Connection", slots: int | None, *, dlas: int = 0, settings: SupervisorSettings = PRIVATE
+) -> Ground:
+    """Return the ``Ground`` of a pool on an open connection; only a private Ray uses the other arguments.
 
     The connection stays open when the pool closes.
     """
     if not connection.is_private:
         supervisor = ActorClient(settings_from(os.environ), policy_from(os.environ))
         return Ground(supervisor=supervisor, notes=lambda: connection.notes)
-    backend = _private_backend(connection, slots, dlas, partial(asyncio.to_thread, _known_gpus, HERE))
-    ground = _ground_here(backend, PRIVATE)
+    gpus = _known_gpus if can_load_nvml() else None
+    ground = _ground_here(MachineBackend(_this_machine(slots, dlas), gpus, _private_backend(connection)), settings)
     return replace(ground, eager=0 if dlas else SLOTS_MAX, notes=lambda: connection.notes)
 
 
@@ -101,24 +100,24 @@ async def _reach_here(
 
     CPU workers are child processes. Ray starts only if GPU workers would save time.
     """
-    cores = slots or max(1, machine.cores())
-    late = LateRay(cores, connect, has_gpus=can_load_nvml())
+    node = _this_machine(slots)
+    late = LateRay(node.cores, connect, has_gpus=can_load_nvml())
 
-    async def on_ray(gpus: "ListGpus") -> ClusterBackend:
-        return _private_backend(await late.start(), slots, 0, gpus)
+    async def on_ray() -> ClusterBackend:
+        return _private_backend(await late.start())
 
-    node = RayNode(
-        node=HERE,
-        name=socket.gethostname(),
-        cores=cores,
-        free_cores=cores,
-        memory_bytes=machine.memory_bytes() - store_bytes(),
-    )
-    backend = MachineBackend(node, start_process, on_ray, _known_gpus if late.has_gpus else None)
-    settings = replace(PRIVATE, bridges=True, gpu_start_s=RAY_S)
-    ground = _ground_here(backend, settings)
-    eager = machine.slots_of_processes(cores)[0]
+    backend = MachineBackend(node, _known_gpus if late.has_gpus else None, on_ray, start_process)
+    ground = _ground_here(backend, replace(PRIVATE, bridges=True, gpu_start_s=RAY_S))
+    eager = machine.slots_of_processes(node.cores)[0]
     return replace(ground, eager=eager, late=late, notes=lambda: late.notes, release=late.close)
+
+
+def _this_machine(slots: int | None, dlas: int = 0) -> RayNode:
+    """Return this machine with a core for each slot, and without its GPUs."""
+    cores = slots or max(1, machine.cores())
+    memory_bytes = machine.memory_bytes() - store_bytes()
+    name = socket.gethostname()
+    return RayNode(node=HERE, name=name, cores=cores, free_cores=cores, dlas=dlas, memory_bytes=memory_bytes)
 
 
 def _known_gpus(node: NodeId) -> "KnownGpus":
@@ -127,10 +126,10 @@ def _known_gpus(node: NodeId) -> "KnownGpus":
     return known_gpus(node)
 
 
-def _private_backend(connection: "Connection", slots: int | None, dlas: int, gpus: "ListGpus") -> ClusterBackend:
+def _private_backend(connection: "Connection") -> ClusterBackend:
     from ...supervisor.backends.private_backend import PrivateBackend
 
-    return PrivateBackend(slots, connection.why_ended, gpus, dlas)
+    return PrivateBackend(connection.why_ended)
 
 
 def _ground_here(backend: ClusterBackend, settings: SupervisorSettings) -> Ground:

@@ -20,11 +20,11 @@ from ....errors import (
     WorkerOutOfMemory,
     WorkError,
 )
+from ...device_fault import DeviceFault, FaultVerdict
 from ...ray.ray_failures import LossScope
-from ...supervisor.state.messages import ClientReport, DeviceFault
+from ...supervisor.state.messages import ClientReport
 from ...worker.worker import Worker
 from ...worker_names import WorkerId
-from ..run import Doubt
 from .leases import Lose, keep
 
 REPEATED: Final = 16
@@ -115,23 +115,11 @@ class KnownWorkers:
         """Record a device fault if the failed work ran alone; refused sessions and lack of memory do not count."""
         error = outcome.error
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
-            self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
+            self.faulted(DeviceFault(worker, work.file, error.message, FaultVerdict.FAILED))
 
-    def doubted(self, doubt: Doubt) -> None:
-        """Record a job's complaint about a result."""
-        self._note(doubt, is_doubtful=not doubt.is_wrong)
-
-    def _note(self, doubt: Doubt, *, is_doubtful: bool) -> None:
-        self._faults.append(
-            DeviceFault(
-                next(self._numbers),
-                doubt.worker,
-                doubt.file,
-                is_wrong=doubt.is_wrong,
-                reason=doubt.reason,
-                is_doubtful=is_doubtful,
-            )
-        )
+    def faulted(self, fault: DeviceFault) -> None:
+        """Record a device fault, for the next reports."""
+        self._faults.append(replace(fault, number=next(self._numbers)))
 
 
 def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:

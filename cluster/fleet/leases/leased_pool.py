@@ -11,6 +11,7 @@ from ....actors.background import Background, SharedCall
 from ....actors.device.work import Work
 from ....actors.worker.outcome import Outcome
 from ....errors import Cancelled, CodecfleetError, DeadlineMissed, FleetUnavailable, NodeEnded, UsageError
+from ...device_fault import DeviceFault
 from ...placement.model.demand import Demand, plain_demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_failures import LossScope, classify, ran_out_of_memory
@@ -18,7 +19,7 @@ from ...ray.ray_words import first_line
 from ...supervisor.state.messages import Grants
 from ...worker_names import NO_WORKER, WorkerId
 from ..pool import Asked, ClientName, Pool, PoolState
-from ..run import Doubt, ResultOrigin, RunProgress, WorkRun
+from ..run import ResultOrigin, RunProgress, WorkRun
 from .demands import Demands, unrecoverable
 from .ground import Ground
 from .known_workers import AFTER_A_DEATH, lost_in_transit
@@ -362,7 +363,7 @@ class LeasedPool(Pool):
 
     def _deliver(self, pending: PendingWork, worker: WorkerId, outcome: Outcome[Any]) -> None:
         """Deliver an outcome; if an encoder session was refused, queue the work again later."""
-        origin = ResultOrigin(worker, pending.work.file, self._doubt)
+        origin = ResultOrigin(worker, pending.work.file, self._tell_fault)
         if outcome.error is None:
             pending.run.end(outcome.result, origin)
         elif (wait_s := pending.wait_s(outcome)) is not None:
@@ -371,8 +372,8 @@ class LeasedPool(Pool):
             outcome.error.where = worker
             pending.run.fail(outcome.error, origin)
 
-    def _doubt(self, doubt: Doubt) -> None:
-        self.client.workers.doubted(doubt)
+    def _tell_fault(self, fault: DeviceFault) -> None:
+        self.client.workers.faulted(fault)
         self._changed()
 
     def _end_run(self, task: int) -> None:

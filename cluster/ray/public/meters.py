@@ -1,30 +1,28 @@
 """Ray's metrics. The agent of each node collects them every 10 s, and serves them on the node's metrics port."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from enum import Enum
 from typing import TypeAlias
 
-Take: TypeAlias = Callable[[float, Mapping[str, str]], None]  #: A function that takes a value and its labels
+Take: TypeAlias = Callable[[float, dict[str, str]], None]  #: A function that takes a value and its labels
 
 
-def counter(name: str, says: str, labels: Sequence[str]) -> Take:
-    """Return a function that adds to a counter."""
-    from ray.util.metrics import Counter
+class MetricKind(Enum):
+    """A type of metric, as Prometheus names it."""
 
-    meter = Counter(name, says, tuple(labels))
-    return lambda value, tags: meter.inc(value, dict(tags))
-
-
-def gauge(name: str, says: str, labels: Sequence[str]) -> Take:
-    """Return a function that sets a gauge."""
-    from ray.util.metrics import Gauge
-
-    meter = Gauge(name, says, tuple(labels))
-    return lambda value, tags: meter.set(value, dict(tags))
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
 
 
-def histogram(name: str, says: str, labels: Sequence[str], bounds: Sequence[float]) -> Take:
-    """Return a function that adds an observation to a histogram."""
-    from ray.util.metrics import Histogram
+def meter(kind: MetricKind, name: str, says: str, labels: tuple[str, ...], bounds: tuple[float, ...] = ()) -> Take:
+    """Register a metric; return a function that sets a gauge, adds to a counter, or adds to a histogram."""
+    from ray.util import metrics
 
-    meter = Histogram(name, says, list(bounds), tuple(labels))
-    return lambda value, tags: meter.observe(value, dict(tags))
+    match kind:
+        case MetricKind.GAUGE:
+            return metrics.Gauge(name, says, labels).set
+        case MetricKind.COUNTER:
+            return metrics.Counter(name, says, labels).inc
+        case MetricKind.HISTOGRAM:
+            return metrics.Histogram(name, says, list(bounds), labels).observe

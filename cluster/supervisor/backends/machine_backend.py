@@ -1,6 +1,6 @@
-"""The backend of a machine: CPU workers are child processes, GPU workers are Ray actors.
+"""The backend of a machine: CPU workers are child processes, all other workers are actors of a private Ray.
 
-Ray is imported and started only for the first GPU worker.
+Ray is imported and started only for the first of these actors, or it runs from the beginning and has all workers.
 """
 
 import asyncio
@@ -34,28 +34,28 @@ class MachineBackend(ClusterBackend):
 
     Args:
         node: the machine, with one core for each slot; its id is ``HERE``.
-        start_process: starts a worker's process.
-        start_ray: starts Ray and returns the Ray backend; gets a function that lists the GPUs. Called only once: if
-            it fails, every GPU worker fails.
         gpus: returns a node's GPUs without a probe, and may block for seconds. None if the machine has no GPUs.
+        ray: the backend of a Ray that runs already, or a function that starts Ray and returns the backend. The function
+            is called only once: if it fails, every worker in Ray fails.
+        start_process: starts a CPU worker's process; None if Ray has the CPU workers too.
     """
 
     def __init__(
         self,
         node: RayNode,
-        start_process: Callable[[], StartedProcess],
-        start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[NodeId], KnownGpus] | None",
+        ray: ClusterBackend | Callable[[], Awaitable[ClusterBackend]],
+        start_process: Callable[[], StartedProcess] | None = None,
     ) -> None:
-        self.polls = False  # Ray's agents poll GPUs as soon as Ray is up
         self._node = node
         self._start_process = start_process
-        self._start_ray = start_ray
         self._gpus = gpus
         self._listing: SharedCall | None = None
         self._listed: KnownGpus | None = None  # NVML's answer
         self._starting_ray: SharedCall | None = None
-        self._ray: ClusterBackend | None = None
+        self._ray = ray if isinstance(ray, ClusterBackend) else None
+        self._start_ray = None if isinstance(ray, ClusterBackend) else ray
+        self.polls = self._ray is not None  # Ray's agents poll GPUs as soon as Ray is up
         self._gpus_are_wanted = asyncio.Event()
         self._processes: dict[WorkerId, ChildWorker] = {}
         self._reserved: dict[WorkerId, Reserve] = {}
@@ -78,12 +78,6 @@ class MachineBackend(ClusterBackend):
         except Exception as error:  # noqa: BLE001 - any error means that the GPUs cannot be listed
             self._listed = listed(self._node.node, Unavailable(Absence.FAILED, first_line(error)))
 
-    async def _known(self) -> "KnownGpus":
-        from ...survey.known_gpus import NO_GPUS
-
-        await self.know_gpus()
-        return self._listed or NO_GPUS
-
     async def look(self) -> tuple[RayNode, ...]:
         """Return this machine, with its GPUs if they are known.
 
@@ -103,7 +97,7 @@ class MachineBackend(ClusterBackend):
 
     async def when_to_probe(self, *, again: bool) -> None:
         """If probing the GPUs requires Ray, wait until a job may use GPUs."""
-        if not again and await self._without_probe(again=False) is None:
+        if self._ray is None and not again and await self._without_probe(again=False) is None:
             await self._gpus_are_wanted.wait()
 
     def want_gpus(self) -> None:
@@ -114,8 +108,11 @@ class MachineBackend(ClusterBackend):
 
         If the tables do not list every GPU, or if ``again``, probe with Ray.
         """
-        known = await self._without_probe(again=again)
-        return await (await self._with_ray()).probe(node, again=again) if known is None else known
+        if (known := await self._without_probe(again=again)) is not None:
+            return known
+        probed = await (await self._with_ray()).probe(node, again=again)
+        (seen,) = await self.look()
+        return replace(seen, devices=probed.gpus, shown=probed.shown).unprobed()
 
     async def _without_probe(self, *, again: bool) -> Node | None:
         """Return the machine as known without a probe; None if a probe is needed."""
@@ -135,25 +132,24 @@ class MachineBackend(ClusterBackend):
 
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
-        if not order.worker.station.has_device:
+        if self._start_process is not None and not order.worker.station.has_device:
             # This thread starts the child, because a child ends with the thread that started it, and this thread never
             # ends.
             process = self._processes[order.worker] = ChildWorker(self._start_process())
-            return await process.begin(order.slots, reserved.cores)
+            return await process.begin(order.slots, order.cores)
         ray = await self._with_ray()
         await ray.reserve(reserved)
         return await ray.start(order)
 
     async def _with_ray(self) -> ClusterBackend:
-        if self._starting_ray is None:
-            self._starting_ray = SharedCall(self._begin_ray(), "start of Ray")
+        if self._ray is None and self._start_ray is not None:
+            self._starting_ray = self._starting_ray or SharedCall(self._begin_ray(self._start_ray), "start of Ray")
             self.want_gpus()
-        await self._starting_ray.wait()
+            await self._starting_ray.wait()
         return self._on_ray(NO_WORKER)
 
-    async def _begin_ray(self) -> None:
-        self._ray = await self._start_ray(self._known)
-        self.polls = True
+    async def _begin_ray(self, start: Callable[[], Awaitable[ClusterBackend]]) -> None:
+        self._ray, self.polls = await start(), True
 
     async def death_of(self, worker: WorkerId) -> str:
         process = self._processes.get(worker)

@@ -55,7 +55,7 @@ class RayBackend(RayCalls):
         self._bundles: dict[WorkerId, Reservation] = {}
         self._shared = _GpuBundles()
         self._autoscaler = RayAutoscaler()
-        self._sizes: dict[WorkerId, tuple[int, float]] = {}  # CPU cores, and share of a GPU
+        self._shares: dict[WorkerId, float] = {}  # the share of a GPU of each worker that has a reservation
         self._adopting = asyncio.Semaphore(ADOPTED_AT_ONCE)
 
     async def look(self) -> tuple[RayNode, ...]:
@@ -79,7 +79,7 @@ class RayBackend(RayCalls):
         for worker in map(WorkerId, await asyncio.to_thread(reservation_names, BUNDLE_PREFIX)):
             if worker not in in_use:
                 await self._give_back(worker)
-        await self._shared.sweep({*in_use, *self._sizes})
+        await self._shared.sweep({*in_use, *self._shares})
 
     async def _facts_of(self, workers: Sequence[WorkerId]) -> dict[WorkerId, WorkerFacts | Exception]:
         """Return what each worker of an earlier supervisor answers, or why it has not answered."""
@@ -106,7 +106,7 @@ class RayBackend(RayCalls):
     async def reserve(self, order: Reserve) -> int:
         """Reserve a detached bundle on the order's node; a GPU that stations share gets a separate bundle."""
         worker = order.worker
-        self._sizes[worker] = (order.cores, _share_of_gpu(order.gpus, order.station.sharers))
+        self._shares[worker] = _share_of_gpu(order.gpus, order.station.sharers)
         own_gpus = order.gpus if order.station.sharers == 1 else 0.0
         bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
         if order.station.sharers > 1:
@@ -119,19 +119,18 @@ class RayBackend(RayCalls):
 
     async def start(self, order: Start) -> WorkerFacts:
         worker = order.worker
-        cores, gpus = self._sizes[worker]
         shared = self._shared.get(worker)
         group = shared or self._bundles.get(worker)
         strategy = on_node(order.station.node) if group is None else inside(group)
         options = {
-            "num_cpus": 0 if shared else cores,
-            "num_gpus": gpus,
+            "num_cpus": 0 if shared else order.cores,
+            "num_gpus": self._shares[worker],
             "name": WORKER_PREFIX + worker,
             "namespace": NAMESPACE,
             "lifetime": "detached",
             "scheduling_strategy": strategy,
         }
-        return await self._create(order, options, cores, self._fence_s)
+        return await self._create(order, options, self._fence_s)
 
     async def stop(self, worker: WorkerId) -> None:
         try:
@@ -146,13 +145,13 @@ class RayBackend(RayCalls):
             await asyncio.to_thread(kill_actor, actor)
 
     async def _give_back(self, worker: WorkerId) -> None:
-        self._sizes.pop(worker, None)
+        self._shares.pop(worker, None)
         group = self._bundles.pop(worker, None)
         with suppress(ValueError):  # no reservation has this name
             if group is None:
                 group = await asyncio.to_thread(reservation, BUNDLE_PREFIX + worker)
             await asyncio.to_thread(give_back, group)
-        await self._shared.give_back(worker, {*self._sizes, *self._actors})
+        await self._shared.give_back(worker, {*self._shares, *self._actors})
 
     async def resize(self, order: Resize) -> None:
         await asyncio.to_thread(self._autoscaler.resize, order)

@@ -86,7 +86,7 @@ class RayCalls(ClusterBackend):
         return (await self._actors[worker].heartbeat(self._term)).facts
 
     async def _create(
-        self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None, device: str = ""
+        self, order: Start, options: dict[str, Any], fence_s: float | None, device: str = ""
     ) -> WorkerFacts:
         """Start a worker; ``device`` is the GPU that the worker uses, if Ray assigns no GPU."""
         settings = {
@@ -108,7 +108,7 @@ class RayCalls(ClusterBackend):
             counts_slices=order.station.counts_slices,
             avoided=tuple(_here(order, name) for name in sorted(order.avoided)),
             dla=order.station.dla,
-            cores=cores,
+            cores=order.cores,
             term=self._term,
             fence_s=fence_s,
         )

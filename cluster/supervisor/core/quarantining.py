@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from ...device_fault import DeviceFault, FaultVerdict
 from ...grouping import counted
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
@@ -11,11 +12,9 @@ from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import Engine
 from ...worker_names import NodeId
 from ..state.events import Effect, KeepQuarantines, Note, QuarantinesRecalled
-from ..state.messages import DeviceFault
 from ..state.nodes import NodeBook
 from ..state.quarantine import (
     Cause,
-    DeviceFailure,
     DeviceRecord,
     Quarantine,
     due_now,
@@ -107,12 +106,12 @@ def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: fl
         book = None if station is None else state.node_of(station)
         device = None if station is None or book is None else book.gpu(station.took.get(fault.worker.epoch, ""))
         if book is not None and device is not None and book.quarantine_of(device.device) is None:
-            failure = DeviceFailure(file=fault.file, is_wrong=fault.is_wrong, reason=fault.reason, at_s=now_s)
-            effects += (_take_doubt if fault.is_doubtful else _take_fault)(state, book, device, failure)
+            take = _take_doubt if fault.verdict is FaultVerdict.DOUBTFUL else _take_fault
+            effects += take(state, book, device, replace(fault, at_s=now_s))
     return effects
 
 
-def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: DeviceFailure) -> list[Effect]:
+def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: DeviceFault) -> list[Effect]:
     record = with_fault(book.record_of(device.device), fault)
     book.set_record(device.device, record)
     reason = why_faulty(record.faults, suspects(book.quarantines.values()))
@@ -120,7 +119,7 @@ def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: D
     return quarantine(state, book, device, found) if reason else []
 
 
-def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: DeviceFailure) -> list[Effect]:
+def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: DeviceFault) -> list[Effect]:
     """Order a trial of a device with doubtful results for several files, to tell a bad device from odd files."""
     record = with_doubt(book.record_of(device.device), doubt)
     reason = "" if book.is_probing(doubt.at_s) else why_suspect(record)

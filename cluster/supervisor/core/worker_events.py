@@ -44,7 +44,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
         if gpu.state is DeviceState.QUARANTINED or node.quarantine_of(gpu.device)
     )
     search_path = None if station.kind.is_processor else node.node.search_path
-    return [Start(event.worker, station, slots, avoided, search_path, book.chosen)]
+    return [Start(event.worker, station, slots, event.cores, avoided, search_path, book.chosen)]
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:

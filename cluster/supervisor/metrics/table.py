@@ -11,22 +11,16 @@ from typing import Final
 
 from ....actors.device.pieces import Ending
 from ....actors.worker.heartbeat import Decoding
+from ...device_fault import FaultVerdict
 from ...placement.model.inventory import DeviceState
 from ...probes.report.device_kinds import SEATS, DeviceKind
 from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
 from ...probes.report.verdict import Grade
 from ...probes.vgpu.licence import LicenceState
 from ...queue.values import QueueState
+from ...ray.public.meters import MetricKind
 from ..state.quarantine import Cause
 from ..state.stations import StationState
-
-
-class MetricKind(Enum):
-    """A type of metric, as Prometheus names it."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
 
 
 class LossCause(Enum):
@@ -36,14 +30,6 @@ class LossCause(Enum):
     DIED = "died"  #: the process ended, or does not answer
     HUNG = "hung"  #: a client reports that the worker's work makes no progress
     NODE = "node"  #: the node leaves or is gone; workers of a crashed node mostly count as ``DIED``
-
-
-class FaultVerdict(Enum):
-    """The kind of a device's fault, as the clients that use the device report it."""
-
-    FAILED = "failed"  #: a session failed
-    WRONG = "wrong"  #: a result failed a check
-    DOUBTFUL = "doubtful"  #: the cause may also be the file, or other work on the device
 
 
 class DemandPhase(Enum):

@@ -18,13 +18,13 @@ from ..state import events
 from ..state.clients import JobBook
 from ..state.conditions import FULL_PERCENT, use_of
 from ..state.events import SupervisorEvent
-from ..state.messages import ClientReport, DeviceFault
+from ..state.messages import ClientReport
 from ..state.nodes import NodeBook
 from ..state.quarantine import key_of
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
-from .table import FaultVerdict, LossCause, Metric, MetricSample, NodeUse, SessionOwner
+from .table import LossCause, Metric, MetricSample, NodeUse, SessionOwner
 
 GAUGES_S = 5.0
 """How often gauges are sampled; Ray exports them every 10 s."""
@@ -142,7 +142,7 @@ class MetricTally:
         seen = 0 if before is None else before.faults_seen
         for fault in report.faults:
             if fault.number > seen:
-                yield MetricSample(table.DEVICE_FAULTS, 1, (_kind_of(fault).value,))
+                yield MetricSample(table.DEVICE_FAULTS, 1, (fault.verdict.value,))
         for worker in report.written_off:
             yield from self._lost(worker, LossCause.HUNG)
 
@@ -297,12 +297,6 @@ def _is_waiting(job: JobBook) -> bool:
 
 def _used_slots(state: SupervisorState, station: StationBook) -> int:
     return sum(job.held.get(station.worker, 0) for job in state.clients.at(station.worker))
-
-
-def _kind_of(fault: DeviceFault) -> FaultVerdict:
-    if fault.is_doubtful:
-        return FaultVerdict.DOUBTFUL
-    return FaultVerdict.WRONG if fault.is_wrong else FaultVerdict.FAILED
 
 
 def _codec_of(jobs: Iterable[JobBook]) -> str:

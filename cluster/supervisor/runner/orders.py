@@ -12,7 +12,7 @@ from ...logs.writing import log
 from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..state import events
-from ..state.events import Abandon, Reserve, Resize, Resized, Start, Stop, SupervisorEvent, TellNode
+from ..state.events import Abandon, Effect, Reserve, Resize, Resized, Start, Stop, SupervisorEvent, TellNode
 from ..state.settings import SupervisorSettings
 from ..state.terms import Standing, Tenure, after_look
 
@@ -71,16 +71,35 @@ class Leading:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerOrders:
-    """Gives orders to the backend, and passes the results back to the core."""
+class Orders:
+    """Carries out orders for workers and nodes through the backend, and passes the results back to the core."""
 
     backend: ClusterBackend
+    leading: Leading
     settings: SupervisorSettings
     feed: Callable[[SupervisorEvent], None]
     forget: Callable[[WorkerId], None]  # called with each worker that is gone
 
-    async def reserve(self, effect: Reserve) -> None:
-        """Reserve a worker's resources."""
+    async def give(self, order: Effect) -> None:
+        """Carry out an order, unless another supervisor has replaced this one."""
+        if not await self.leading.leads():
+            return
+        match order:
+            case Reserve():
+                await self._reserve(order)
+            case Start():
+                await self._run(order)
+            case Stop(worker):
+                await self._stop(worker)
+            case Abandon(worker, clients):
+                with suppress(Exception):  # a worker that is gone runs nothing
+                    await self.backend.abandon(worker, clients)
+            case TellNode():
+                await self._tell_node(order)
+            case _:
+                raise AssertionError(order)
+
+    async def _reserve(self, effect: Reserve) -> None:
         limit_s = self.settings.reserve_limit_s
         late = f"other Ray work holds its cores or GPU; Ray had reserved nothing after {limit_s:g} s"
         try:
@@ -90,7 +109,7 @@ class WorkerOrders:
         else:
             self.feed(events.Reserved(effect.worker, cores))
 
-    async def run(self, effect: Start) -> None:
+    async def _run(self, effect: Start) -> None:
         """Start a worker, then wait for its death."""
         limit_s = self.settings.start_limit_s
         try:
@@ -105,20 +124,13 @@ class WorkerOrders:
         """Report a running worker's death when it happens."""
         self.feed(events.Died(worker, await self.backend.death_of(worker)))
 
-    async def stop(self, effect: Stop) -> None:
-        """End a worker, and release the worker's reservation."""
+    async def _stop(self, worker: WorkerId) -> None:
         with suppress(Exception):  # an unreachable worker ends itself, and the sweep releases the bundle
-            await self.backend.stop(effect.worker)
-        self.forget(effect.worker)
-        self.feed(events.Stopped(effect.worker))
+            await self.backend.stop(worker)
+        self.forget(worker)
+        self.feed(events.Stopped(worker))
 
-    async def abandon(self, effect: Abandon) -> None:
-        """Make a worker cancel the work of clients that are gone."""
-        with suppress(Exception):  # a worker that is gone runs nothing
-            await self.backend.abandon(effect.worker, effect.clients)
-
-    async def tell_node(self, effect: TellNode) -> None:
-        """Tell a node's program what its driver may do."""
+    async def _tell_node(self, effect: TellNode) -> None:
         try:
             await in_time(self.backend.tell_node(effect), TELL_LIMIT_S)
         except NoAnswer as reason:

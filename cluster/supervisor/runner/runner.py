@@ -8,10 +8,10 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ....actors.background import Background
 from ....actors.worker.heartbeat import Heartbeat
@@ -40,15 +40,13 @@ from ..state.silence import interval_s
 from ..state.stations import IN_USE, StationState
 from ..state.terms import Tenure, term_of
 from ..status.history import History, WorkHistory
-from ..status.past import EVENTS_KEY, NODES_KEY, SPEEDS_KEY, Past, lost_nodes
+from ..status.past import EVENTS_KEY, NODES_KEY, Past, lost_nodes
 from ..status.status import Status, status_of
 from .client import SupervisorClient
 from .heartbeats import Heartbeats
-from .orders import Leading, Resizing, WorkerOrders
+from .orders import Leading, Orders, Resizing
 from .polling import Polling
 from .recording import Recording, decide
-
-EffectT = TypeVar("EffectT", bound=Effect)
 
 TICK_S = 0.25
 # If more time passes between two readings of the clock, this process was suspended, and only ``GAP_MAX_S`` counts.
@@ -61,7 +59,7 @@ PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; sho
 PROBE_LOOK_S = 0.1
 FRESH_S = 3.0  # slots are granted only if this supervisor was known to be the newest within this time
 READY = frozenset({StationState.READY})
-STOPPING = "stop"  # the name of the tasks that stop workers
+STOPPING = events.Stop.__name__  # the name of the tasks that stop workers
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 
@@ -105,7 +103,7 @@ class SupervisorRunner(SupervisorClient):
         self._tally = MetricTally(core.state, clock())
         self._metering = Metering(take_samples)
         self._history = WorkHistory(core.state.nodes.title)
-        self._past = Past(self._history)
+        self._past = Past()
         self.leading = Leading(backend, Tenure(term_of(core.state.epoch), clock()), settings.fence_s, clock, sleep)
         self.resizing = Resizing(backend, self.leading, self.feed)
         self._heartbeats = Heartbeats(
@@ -116,7 +114,7 @@ class SupervisorRunner(SupervisorClient):
             note=self._note_heartbeats,
             superseded=self.leading.superseded,
         )
-        self._orders = WorkerOrders(backend, settings, self.feed, self._heartbeats.forget)
+        self._orders = Orders(backend, self.leading, settings, self.feed, self._heartbeats.forget)
         self._polling = Polling(
             backend=backend,
             state=core.state,
@@ -150,8 +148,7 @@ class SupervisorRunner(SupervisorClient):
         return [each.worker for each in self._core.state.stations.values() if each.state in states]
 
     async def _recall_past(self) -> None:
-        lines, speeds = await self._backend.kept(EVENTS_KEY), await self._backend.kept(SPEEDS_KEY)
-        if self._past.recall(lines, speeds, self._clock(), self._utc_offset_s()):
+        if self._past.recall(await self._backend.kept(EVENTS_KEY), time.time()):
             self._past.note(f"the supervisor of term {term_of(self._core.state.epoch)} takes over", time.time())
 
     async def _recall(self) -> None:
@@ -168,10 +165,7 @@ class SupervisorRunner(SupervisorClient):
     async def _keep_past(self) -> None:
         with suppress(Exception):  # the next call stores the value
             nodes = {each.ray.node: self._core.state.nodes.title(each.ray.node) for each in self._core.state.nodes}
-            await self._past.keep(self._keep, self._clock(), self._utc_offset_s(), nodes)
-
-    def _utc_offset_s(self) -> float:
-        return time.time() - self._clock()
+            await self._past.keep(self._keep, self._clock(), nodes)
 
     async def close(self, reason: str = "the pool was closed") -> None:
         """Stop every worker, release everything, and stop."""
@@ -326,27 +320,7 @@ class SupervisorRunner(SupervisorClient):
                 case events.Remember() | events.KeepQuarantines():
                     self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._clock())))
                 case _:
-                    self._order(effect)
-
-    def _order(self, effect: Effect) -> None:
-        match effect:
-            case events.Reserve(worker):
-                self._tasks.spawn(f"reservation of {worker}", self._if_leading(self._orders.reserve, effect))
-            case events.Start(worker):
-                self._tasks.spawn(f"start of {worker}", self._if_leading(self._orders.run, effect))
-            case events.Stop():
-                self._tasks.spawn(STOPPING, self._if_leading(self._orders.stop, effect))
-            case events.Abandon():
-                self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
-            case events.TellNode(node):
-                self._tasks.spawn(f"word to {node}", self._if_leading(self._orders.tell_node, effect))
-            case _:
-                raise AssertionError(effect)
-
-    async def _if_leading(self, give: Callable[[EffectT], Coroutine[Any, Any, None]], order: EffectT) -> None:
-        """Give an order, unless another supervisor has replaced this one."""
-        if await self.leading.leads():
-            await give(order)
+                    self._tasks.spawn(type(effect).__name__, self._orders.give(effect))
 
     def _fail(self, task: str, error: BaseException) -> None:
         """End the supervisor after the first failure of a task; another supervisor takes over."""

@@ -242,6 +242,7 @@ class Start(_WorkerEffect):
 
     station: Station
     slots: int
+    cores: int  # how many cores were reserved
     # Quarantined devices: a process on one of them does no work, and only holds the device.
     avoided: frozenset[str] = frozenset()
     search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's value

@@ -7,6 +7,7 @@ report.
 from dataclasses import dataclass, field, replace
 
 from ....actors.worker.heartbeat import WorkerFacts
+from ...device_fault import DeviceFault
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
@@ -20,18 +21,6 @@ class JobReport:
 
     demand: Demand
     held: dict[WorkerId, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFault:
-    """A worker's device failed, or gave a wrong result, for one file."""
-
-    number: int  # grows with each fault that a client reports
-    worker: WorkerId
-    file: str
-    is_wrong: bool
-    reason: str
-    is_doubtful: bool = False  # the cause may also be the file, or other work on the device
 
 
 @dataclass(frozen=True, slots=True)

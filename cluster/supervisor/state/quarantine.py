@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 from ....actors.backoff import Backoff
+from ...device_fault import DeviceFault, FaultVerdict
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import MEDIA_ENGINES, Engine, How
 from ...worker_names import NodeId
@@ -35,16 +36,6 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFailure:
-    """A session on a device failed, or gave a wrong result, for one file."""
-
-    file: str
-    is_wrong: bool
-    reason: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
     """Why and since when a device is in quarantine."""
 
@@ -63,8 +54,8 @@ class DeviceRecord:
     quarantine: Quarantine | None = None
     times: int = 0  # quarantines and failed trials in a row
     returned_s: float | None = None  # when the last quarantine ended
-    faults: tuple[DeviceFailure, ...] = ()
-    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial that doubts caused
+    faults: tuple[DeviceFault, ...] = ()
+    doubts: tuple[DeviceFault, ...] = ()  # doubts since the last trial that doubts caused
     suspicion: str = ""  # the doubts that caused the current trial; "" without one
     tried_s: float | None = None  # when doubts last caused a trial
 
@@ -128,17 +119,17 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
     return found is not None and not found.until_uncordon and now_s >= found.rest_until_s
 
 
-def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
+def with_fault(record: DeviceRecord, fault: DeviceFault) -> DeviceRecord:
     """Add a fault to the record; drop old faults, and other faults of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
-        if fault.at_s - each.at_s < FAULT_KEPT_S and (each.file, each.is_wrong) != (fault.file, fault.is_wrong)
+        if fault.at_s - each.at_s < FAULT_KEPT_S and (each.file, each.verdict) != (fault.file, fault.verdict)
     )
     return replace(record, faults=(*kept, fault))
 
 
-def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
+def with_doubt(record: DeviceRecord, doubt: DeviceFault) -> DeviceRecord:
     """Add a doubt to the record; for a while after a trial cleared the device, doubts do not count."""
     if record.tried_s is not None and doubt.at_s - record.tried_s < FAULT_KEPT_S:
         return record
@@ -161,10 +152,10 @@ def why_guilty(record: DeviceRecord, probed: Device) -> str:
     return f"{record.suspicion}; and in a trial: {own[0].reason}"
 
 
-def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str:
+def why_faulty(faults: Iterable[DeviceFault], suspects: frozenset[str]) -> str:
     """Return why faults show that the device is at fault, or "" if files may be; files in ``suspects`` do not count."""
     counted = [fault for fault in faults if fault.file not in suspects]
-    wrong = [fault for fault in counted if fault.is_wrong]
+    wrong = [fault for fault in counted if fault.verdict is FaultVerdict.WRONG]
     if (files := len({fault.file for fault in wrong})) >= FILES_WRONG:
         return f"it gave wrong results for {files} different files, last: {wrong[-1].reason}"
     if (files := len({fault.file for fault in counted})) >= FILES_FAILED:

@@ -124,16 +124,6 @@ class WorkHistory:
         for name in [name for name, station in self._stations.items() if station.beat_s < now_s - KEPT_S]:
             del self._stations[name]
 
-    @property
-    def speeds(self) -> tuple[tuple[float, float], ...]:
-        """The total speed of all workers: (time, source frames a second), oldest first."""
-        return tuple(self._speeds)
-
-    def recall(self, speeds: Iterable[tuple[float, float]], now_s: float) -> None:
-        """Start with the speeds that an earlier supervisor recorded, oldest first."""
-        earlier = (each for each in speeds if now_s - KEPT_S <= each[0] <= now_s)
-        self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
-
     def of(self, stations: Iterable[StationId], is_live: Callable[[WorkerId], bool], now_s: float) -> History:
         """Return the work of these stations and of lost stations; ``is_live`` returns whether a worker is up."""
         asked = {name: self._stations[name] for name in stations if name in self._stations}

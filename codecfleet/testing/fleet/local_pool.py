@@ -5,18 +5,21 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...actors.background import Background
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
-from ...cluster.fleet.run import Doubt, LookedRun, ResultOrigin, RunProgress, WorkRun
+from ...cluster.fleet.run import LookedRun, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...cluster.worker_names import NO_WORKER, WorkerId
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
 from .fake_worker import raise_defect
+
+if TYPE_CHECKING:
+    from ...cluster.device_fault import DeviceFault
 
 ResultT = TypeVar("ResultT")
 
@@ -56,8 +59,8 @@ class LocalPool(Pool):
         self._runs: dict[WorkRun[Any], tuple[str, str]] = {}
         self._tasks = Background(raise_defect)
         self._closed = False
-        self.doubts: list[Doubt] = []
-        """The doubts about results, as reported by jobs."""
+        self.faults: list[DeviceFault] = []
+        """The faults of devices, as reported by jobs."""
 
     @property
     def state(self) -> PoolState:
@@ -132,7 +135,7 @@ class LocalPool(Pool):
             error.where = error.where or HERE
             run.fail(error)
         else:
-            run.end(result, ResultOrigin(HERE, work.file, self.doubts.append))
+            run.end(result, ResultOrigin(HERE, work.file, self.faults.append))
 
     @property
     def _cores(self) -> tuple[WorkerCore, ...]:

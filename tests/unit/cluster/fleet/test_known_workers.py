@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from codecfleet.actors.device.work import Constraints
 from codecfleet.actors.worker.outcome import failed
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.fleet.leases.known_workers import KnownWorkers
 from codecfleet.cluster.fleet.leases.leases import LOST_KEPT, Lose
-from codecfleet.cluster.fleet.run import Doubt
 from codecfleet.cluster.supervisor.state.messages import ClientReport
 from codecfleet.errors import (
     DeviceLost,
@@ -77,13 +77,13 @@ def test_only_faults_of_a_device_are_reported() -> None:
         known.ended(work, GPU, failed(error))
     assert reported(known).faults == ()
     known.ended(work, GPU, failed(DeviceLost("999")))
-    known.doubted(Doubt(GPU, "j", "a frame too few", is_wrong=True))
-    known.doubted(Doubt(GPU, "j", "software did it", is_wrong=False))
+    known.faulted(DeviceFault(GPU, "j", "a frame too few", FaultVerdict.WRONG))
+    known.faulted(DeviceFault(GPU, "j", "software did it", FaultVerdict.DOUBTFUL))
     faults = reported(known).faults
-    assert [(each.number, each.worker, each.file, each.is_wrong, each.is_doubtful) for each in faults] == [
-        (1, GPU, "j", False, False),
-        (2, GPU, "j", True, False),
-        (3, GPU, "j", False, True),
+    assert [(each.number, each.worker, each.file, each.verdict) for each in faults] == [
+        (1, GPU, "j", FaultVerdict.FAILED),
+        (2, GPU, "j", FaultVerdict.WRONG),
+        (3, GPU, "j", FaultVerdict.DOUBTFUL),
     ]
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from codecfleet.actors.process.process import StartedProcess
 from codecfleet.cluster.autoscale.later import LaterDemand
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.fleet import serving
 from codecfleet.cluster.fleet.pool import Asked, ClientName, JobState, Pool, PoolState, more_slots
 from codecfleet.cluster.fleet.remote_pool import SILENT_BEATS, RemotePool
-from codecfleet.cluster.fleet.run import Doubt, WorkRun
+from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.errors import Cancelled, FleetUnavailable, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
@@ -105,7 +106,7 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
         pool.set_demand("j", None)
         assert await pool.submit(works.Count(job="j", label="b")) == 1
         assert second.asked[2:] == [("j", None)]
-        assert second.doubts == [Doubt(HERE, "j", "it is short", is_wrong=True)]
+        assert second.faults == [DeviceFault(HERE, "j", "it is short", FaultVerdict.WRONG)]
         assert pool.state.notes == (
             "it is a fake",
             "the process connected to Ray was replaced during the run: it was killed by SIGKILL",

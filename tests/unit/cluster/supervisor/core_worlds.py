@@ -73,7 +73,7 @@ class World:
         match effect:
             case Reserve(worker, _, cores, _):
                 self._decide(Reserved(worker, cores))
-            case Start(worker, station, slots, _):
+            case Start(worker, station, slots):
                 self.started.append(effect)
                 given = self.gpus.get(station.station) or self._slice_for(effect)
                 trouble = "it is in quarantine" if given in effect.avoided else ""

@@ -8,6 +8,7 @@ import pytest
 
 from codecfleet import Fleet, Report
 from codecfleet.actors.segment.encoding import EncodedSegment
+from codecfleet.cluster.device_fault import FaultVerdict
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model import Demand, PlacementPreview
 from codecfleet.jobs.report.events import Warned
@@ -43,9 +44,9 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
     pool = AlteringPool(changed)
     report = await run(pool, spec)
     assert [each.attempts for each in report.segments][:1] == [2]
-    (doubt,) = pool.doubts
-    assert (doubt.worker, doubt.file, doubt.is_wrong) == ("here/cpu#0:1", spec.source, True)
-    assert "frames and gave" in doubt.reason
+    (fault,) = pool.faults
+    assert (fault.worker, fault.file, fault.verdict) == ("here/cpu#0:1", spec.source, FaultVerdict.WRONG)
+    assert "frames and gave" in fault.reason
 
 
 async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -> None:
@@ -78,8 +79,8 @@ async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, i
         )
     )
     await run(pool, spec)
-    assert {(each.reason, each.is_wrong) for each in pool.doubts} == (
-        set() if is_damaged else {("NVDEC failed", False)}
+    assert {(each.reason, each.verdict) for each in pool.faults} == (
+        set() if is_damaged else {("NVDEC failed", FaultVerdict.DOUBTFUL)}
     )
 
 
@@ -100,8 +101,8 @@ async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
 
     pool = AlteringPool(changed)
     await run(pool, spec)
-    assert len(pool.doubts) == told
-    assert all("still differ at the cut" in each.reason for each in pool.doubts)
+    assert len(pool.faults) == told
+    assert all("still differ at the cut" in each.reason for each in pool.faults)
 
 
 LATE = "the processors finished before a GPU was ready"

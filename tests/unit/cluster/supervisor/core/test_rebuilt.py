@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from codecfleet.actors.worker.orders import GoneClients
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.model.policy import Policy
@@ -34,7 +35,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Ticked,
 )
 from codecfleet.cluster.supervisor.state.kept import pack_kept, unpack_quarantines
-from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, FoundWorker, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.messages import ClientReport, FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationBook, StationState
 from codecfleet.cluster.worker_names import StationId
 
@@ -217,7 +218,7 @@ class Rebuilt(RuleBasedStateMachine):
         for _ in range(3):
             self.faults += 1
             self.world.sequence += 1
-            fault = DeviceFault(self.faults, worker, f"f{self.faults}", is_wrong=False, reason="999")
+            fault = DeviceFault(worker, f"f{self.faults}", "999", FaultVerdict.FAILED, self.faults)
             report = ClientReport("w", "driver w", self.world.sequence, (), faults=(fault,))
             self.world.feed(Renewed(report))
 

@@ -13,13 +13,14 @@ from codecfleet.actors.device.pieces import Ending
 from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.autoscale.config import AutoscaleConfig
 from codecfleet.cluster.autoscale.values import Decision, GroupSize
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.supervisor.metrics import table
 from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, MetricSample
 from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, MetricTally
 from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Asked, Order
-from codecfleet.cluster.supervisor.state.messages import DeviceFault, RayNode
+from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.state import SupervisorState
 from codecfleet.testing import FakeClock, FakeClusterBackend
@@ -183,11 +184,7 @@ async def test_a_node_that_leaves_is_told(metered: Metered) -> None:
 async def test_each_fault_is_told_once(metered: Metered) -> None:
     """Reports repeat faults, but each fault counts once, by its kind."""
     worker = await metered.at_work()
-    faults = (
-        DeviceFault(1, worker, "a.mp4", is_wrong=False, reason="r"),
-        DeviceFault(2, worker, "a.mp4", is_wrong=True, reason="r"),
-        DeviceFault(3, worker, "a.mp4", is_wrong=False, reason="r", is_doubtful=True),
-    )
+    faults = tuple(DeviceFault(worker, "a.mp4", "r", kind, number) for number, kind in enumerate(FaultVerdict, 1))
     await metered.runner.renew(replace(report(4, 10), faults=faults[:2]))
     await metered.runner.renew(replace(report(5, 10), faults=faults))
     counts = {kind: metered.of(table.DEVICE_FAULTS, kind) for kind in ("failed", "wrong", "doubtful")}

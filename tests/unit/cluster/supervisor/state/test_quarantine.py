@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgpack
 import pytest
 
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.report.engines import Engine, How
 from codecfleet.cluster.supervisor.state.events import KeepQuarantines, Order
@@ -16,7 +17,6 @@ from codecfleet.cluster.supervisor.state.quarantine import (
     FILES_WRONG,
     REST_MAX_S,
     Cause,
-    DeviceFailure,
     DeviceRecord,
     Quarantine,
     due_now,
@@ -30,6 +30,7 @@ from codecfleet.cluster.supervisor.state.quarantine import (
     why_not_passed,
     with_fault,
 )
+from codecfleet.cluster.worker_names import WorkerId
 
 from ..core_worlds import gpu_node
 
@@ -115,29 +116,29 @@ def test_a_gpu_without_an_encoder_needs_no_encode() -> None:
     assert why_not_passed(unknown, gpu()) == "none of its engines passed a trial"
 
 
-def _faults(*files: str, is_wrong: bool = False, step_s: float = 1.0) -> DeviceRecord:
+def _faults(*files: str, kind: FaultVerdict = FaultVerdict.FAILED, step_s: float = 1.0) -> DeviceRecord:
     record = CLEAN
     for number, file in enumerate(files):
-        record = with_fault(record, DeviceFailure(file=file, is_wrong=is_wrong, reason="999", at_s=number * step_s))
+        record = with_fault(record, DeviceFault(WorkerId("n/gpu#0:1"), file, "999", kind, at_s=number * step_s))
     return record
 
 
 def test_one_file_never_convicts_a_device() -> None:
     """If one file fails often, or on two devices, the file is the suspect."""
     assert why_faulty(_faults(*["a"] * 50).faults, frozenset()) == ""
-    assert why_faulty(_faults(*["a"] * 50, is_wrong=True).faults, frozenset()) == ""
+    assert why_faulty(_faults(*["a"] * 50, kind=FaultVerdict.WRONG).faults, frozenset()) == ""
     three = _faults("a", "b", "c")
     assert suspects([three, _faults("c")]) == {"c"}
     assert why_faulty(three.faults, suspects([three, _faults("c")])) == ""
 
 
-@pytest.mark.parametrize(("files", "is_wrong"), [(FILES_FAILED, False), (FILES_WRONG, True)])
-def test_different_files_convict_a_device(files: int, is_wrong: bool) -> None:  # noqa: FBT001 - a parameter of the test
+@pytest.mark.parametrize(("files", "kind"), [(FILES_FAILED, FaultVerdict.FAILED), (FILES_WRONG, FaultVerdict.WRONG)])
+def test_different_files_convict_a_device(files: int, kind: FaultVerdict) -> None:
     """Failures of three files, or wrong results for two files, convict a device; old ones do not count."""
     names = [f"f{number}" for number in range(files)]
-    assert why_faulty(_faults(*names[1:], is_wrong=is_wrong).faults, frozenset()) == ""
-    assert f"{files} different files" in why_faulty(_faults(*names, is_wrong=is_wrong).faults, frozenset())
-    assert why_faulty(_faults(*names, is_wrong=is_wrong, step_s=FAULT_KEPT_S).faults, frozenset()) == ""
+    assert why_faulty(_faults(*names[1:], kind=kind).faults, frozenset()) == ""
+    assert f"{files} different files" in why_faulty(_faults(*names, kind=kind).faults, frozenset())
+    assert why_faulty(_faults(*names, kind=kind, step_s=FAULT_KEPT_S).faults, frozenset()) == ""
 
 
 def test_the_identity_outlives_the_nodes_membership() -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from codecfleet.cluster.device_fault import DeviceFault, FaultVerdict
 from codecfleet.cluster.placement.model.inventory import DeviceState, Node
 from codecfleet.cluster.probes.report.engines import Engine, Trial
 from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
@@ -23,7 +24,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Started,
     Stop,
 )
-from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, Grants, WorkerFacts
+from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, WorkerFacts
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 from codecfleet.cluster.supervisor.status.status import status_of
 
@@ -53,7 +54,7 @@ class Lowest(World):
         match effect:
             case Reserve(worker, station, _, _) if station.kind.takes_gpu:
                 self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
-            case Start(worker, station, slots, avoided) if station.kind.takes_gpu:
+            case Start(worker, station, slots, _, avoided) if station.kind.takes_gpu:
                 self.started.append(effect)
                 self.pending += decided(self.core, Started(worker, self._facts(worker, slots, avoided)), self.now_s)
                 return
@@ -196,17 +197,17 @@ def _failed_nvdec(trial: Trial) -> Trial:
 def test_a_gpu_in_doubt_is_tried_and_continues_if_it_decodes(world: Lowest) -> None:
     """Odd files or a bad neighbour cost no GPU, but only one trial in ten minutes."""
     probes = len(world.probes)
-    _fail(world, *"abc", is_doubtful=True)
+    _fail(world, *"abc", kind=FaultVerdict.DOUBTFUL)
     assert world.probes[probes:] == [Probe("g", again=False)]
     world.feed(Probed(world.probed))
-    _fail(world, *"defghi", is_doubtful=True)
+    _fail(world, *"defghi", kind=FaultVerdict.DOUBTFUL)
     assert (world.quarantined(), len(world.probes)) == (set(), probes + 1)
     assert world.working() == set(UUIDS)
 
 
 def test_a_gpu_in_doubt_that_fails_its_trial_is_in_quarantine(world: Lowest) -> None:
     """A GPU that fails its trial stays in quarantine until its NVDEC works, even if its NVENC always worked."""
-    _fail(world, *"abc", is_doubtful=True)
+    _fail(world, *"abc", kind=FaultVerdict.DOUBTFUL)
     sick = _nvdec_fails(world, UUIDS[0])
     world.feed(Probed(sick))
     assert world.quarantined() == {UUIDS[0]}
@@ -224,18 +225,18 @@ def test_doubts_about_one_file_do_not_count(world: Lowest) -> None:
     """Doubts about one file do not count, however often the file occurs."""
     probes = len(world.probes)
     for _ in range(10):
-        _fail(world, *"ab", is_doubtful=True)
+        _fail(world, *"ab", kind=FaultVerdict.DOUBTFUL)
     assert (world.quarantined(), len(world.probes)) == (set(), probes)
 
 
 _numbers = iter(range(1, 1_000_000))
 
 
-def _fail(world: Lowest, *files: str, uuid: str = UUIDS[0], is_doubtful: bool = False) -> None:
+def _fail(world: Lowest, *files: str, uuid: str = UUIDS[0], kind: FaultVerdict = FaultVerdict.FAILED) -> None:
     """Report for a client that a GPU's sessions failed for these files, each report twice."""
     for file in files:
         worker = next(book.worker for book in world.core.state.stations.values() if book.device == uuid)
-        fault = DeviceFault(next(_numbers), worker, file, is_wrong=False, reason=ERROR, is_doubtful=is_doubtful)
+        fault = DeviceFault(worker, file, ERROR, kind, next(_numbers))
         for _ in range(2):
             world.sequence += 1
             jobs = (nvenc("j", 400),)
