@@ -10,7 +10,6 @@ from typing import Final
 from ..grouping import counted, tallied
 from ..placement.build import guest_share
 from ..probes.cuda.compat import STUCK_FIX, has_driver
-from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport
 from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Absence, Maybe, Unavailable, known
@@ -212,7 +211,7 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
     if not gpu.uuid_is_stable:
         cause = "a vGPU's UUID changes each time its VM starts"
         yield Finding(Weight.NOTE, "this device is identified by host and PCI bus id, not by UUID", cause)
-    if gpu.virtualization == "vgpu" and guest_share(gpu.name, load_hardware()) is None:
+    if gpu.virtualization == "vgpu" and guest_share(gpu.name) is None:
         cause = f"no table lists its type, {gpu.name}, so it is rated as a whole GPU"
         fix = "set vgpu_share in the policy, for example 0.25 if four vGPUs share the GPU"
         yield Finding(Weight.LIMITED, "this vGPU's share of its GPU is unknown", cause, fix)

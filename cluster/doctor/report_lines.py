@@ -5,7 +5,6 @@ from typing import Final
 
 from ..grouping import counted, equal_groups, named_nodes
 from ..placement.build import guest_share, shown_by
-from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
 from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Unavailable, known
@@ -123,7 +122,7 @@ def _devices(report: NodeReport) -> Iterator[str]:
 def device_head(gpu: DeviceReport) -> Iterator[str]:
     """Yield a device's model, memory and virtualization; then its identity."""
     mode = "" if (found := known(gpu.virtualization, "none")) == "none" else found
-    share = guest_share(gpu.name, load_hardware()) if mode == "vgpu" else None
+    share = guest_share(gpu.name) if mode == "vgpu" else None
     parts = (
         f"GPU {gpu.index}: {gpu.name}",
         known(gpu.architecture, ""),

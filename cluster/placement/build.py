@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..probes.gpus.hardware import Hardware, load_hardware
+from ..probes.gpus.hardware import load_hardware
 from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_kinds import DeviceKind
 from ..probes.report.device_report import DeviceReport, MemoryUse, why_unplaceable
@@ -35,13 +35,13 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
     """
     from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - callers with a report have loaded this module; others do not need it
 
-    tables, name = load_hardware(), node or NodeId(report.host.name)
+    name = node or NodeId(report.host.name)
     trials = {entry.device: entry.trials for entry in report.devices}
     judged = verdicts(report)
     found = [
         _as_probed(made, each, report, judged)
         for each in report.gpus
-        for made in _devices_of(each, name, report.driver, trials, tables)
+        for made in _devices_of(each, name, report.driver, trials)
     ]
     dla = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.dla
     return Node(
@@ -50,7 +50,7 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
         devices=(*found, processor(name, report.host.cores, report.host.machine or "processor", report.software)),
         dlas=dlas_of(name, 0 if isinstance(dla, Unavailable) else dla.count),
         memory_bytes=report.host.memory_bytes,
-        system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
+        system_encoder_sessions_max=_system_cap(device.name for device in found),
         shown=shown_by(report, cuda_visible),
         pyav=report.host.packages.get("av", ""),
         release=report.host.packages.get("codecfleet", ""),
@@ -103,40 +103,39 @@ def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
 
     A device of an unknown model has no capabilities yet.
     """
-    tables = load_hardware()
     driver = known(nvml.driver_version, "")
     return tuple(
-        _as_documented(device, report.name, tables)
+        _as_documented(device, report.name)
         for report in nvml.devices
-        for device in _devices_of(report, node, driver, {}, tables)
+        for device in _devices_of(report, node, driver, {})
     )
 
 
-def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
-    model = tables.model_of(name)
+def _as_documented(device: Device, name: str) -> Device:
+    model = load_hardware().model_of(name)
     if model is None:
         return device
     # NVML counts the engines of a slice, but not of a whole GPU.
-    engines = dict(device.engines) if device.kind.is_slice else {**model[1].engines, **device.engines}
-    return replace(device, engines=engines, trials=tables.trials_of(name, model[1], engines))
+    engines = dict(device.engines) if device.kind.is_slice else {**model.engines, **device.engines}
+    return replace(device, engines=engines, trials=load_hardware().trials_of(name, model, engines))
 
 
 def _devices_of(
-    report: DeviceReport, node: NodeId, driver: str, trials: dict[str, tuple[Trial, ...]], hardware: Hardware
+    report: DeviceReport, node: NodeId, driver: str, trials: dict[str, tuple[Trial, ...]]
 ) -> Iterator[Device]:
     uuid = known(report.uuid, "")
     own = trials.get(uuid) or trials.get(str(report.index), ())
     architecture = known(report.architecture, "")
     state, reason = _state(report)
-    share = guest_share(report.name, hardware) if report.kind.is_guest else 1.0
+    share = guest_share(report.name) if report.kind.is_guest else 1.0
     whole = Device(
         device=on_node(node, named(report).identity),
         node=node,
         kind=report.kind,
         name=report.name,
-        engines=_counts(report.engines, own, report.name, hardware),
+        engines=_counts(report.engines, own, report.name),
         trials=own,
-        architecture=hardware.architecture_of(report.name, architecture, known(report.compute_capability, ""))
+        architecture=load_hardware().architecture_of(report.name, architecture, known(report.compute_capability, ""))
         or architecture,
         driver=driver,
         max_video_clock_mhz=None if isinstance(report.max_video_clock_mhz, Unavailable) else report.max_video_clock_mhz,
@@ -170,13 +169,11 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
     )
 
 
-def _counts(
-    asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
-) -> dict[Engine, int]:
+def _counts(asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str) -> dict[Engine, int]:
     """Return each kind's engine count: from the driver, a trial or documentation; otherwise 1 if the engine works."""
     counts = {entry.engine: entry.count for entry in asked}
-    model = hardware.model_of(name)
-    documented = {} if model is None else model[1].engines
+    model = load_hardware().model_of(name)
+    documented = {} if model is None else model.engines
     for engine in MEDIA_ENGINES:
         working = [trial for trial in trials if trial.engine is engine and trial.works]
         reported = max((trial.engines or 0 for trial in working), default=0)
@@ -199,20 +196,19 @@ def _free_bytes(memory: MemoryUse | Unavailable) -> int | None:
     return None if isinstance(memory, Unavailable) else memory.free_bytes
 
 
-def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
+def _system_cap(names: Iterable[str]) -> int | None:
     """Return the documented cap on encoder sessions of a machine with GeForce cards; None without such cards."""
     has_geforce = any(is_geforce(name) for name in names)
-    return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
+    return load_hardware().sessions.encoder_sessions_geforce_system if has_geforce else None
 
 
 def inventory_of_fleet(fleet: SimulatedFleet) -> Inventory:
     """Return the inventory of a simulated fleet."""
-    tables = load_hardware()
-    return Inventory(tuple(_simulated_node(node, tables) for node in fleet.nodes))
+    return Inventory(tuple(map(_simulated_node, fleet.nodes)))
 
 
-def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
-    devices = [made for each in node.devices for made in _simulated_devices(each, node, hardware)]
+def _simulated_node(node: SimulatedNode) -> Node:
+    devices = [made for each in node.devices for made in _simulated_devices(each, node)]
     caps = [each.encoder_sessions_max for each in node.devices if is_geforce(each.name)]
     said = [cap for cap in caps if cap is not None]
     name = NodeId(node.name)
@@ -224,13 +220,13 @@ def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
         preemptible=node.preemptible,
         memory_bytes=node.memory_bytes,
         speed=node.speed,
-        system_encoder_sessions_max=min(said, default=_system_cap((each.name for each in node.devices), hardware)),
+        system_encoder_sessions_max=min(said, default=_system_cap(each.name for each in node.devices)),
         state=DeviceState.CORDONED if node.cordoned else DeviceState.OPEN,
         state_reason=node.cordoned,
     )
 
 
-def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: Hardware) -> Iterator[Device]:
+def _simulated_devices(device: SimulatedDevice, node: SimulatedNode) -> Iterator[Device]:
     stable = f"{node.name}/{device.pci_bus_id}" if device.kind.is_guest else device.uuid
     hosts = device.virtualization == HOST_OF_VGPUS
     geforce = is_geforce(device.name)
@@ -243,7 +239,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         name=device.name,
         engines={engine: count for engine, count in device.engines.items() if engine in device.kind.engines},
         trials=device.trials,
-        architecture=hardware.architecture_of(device.name, device.architecture, device.compute_capability),
+        architecture=load_hardware().architecture_of(device.name, device.architecture, device.compute_capability),
         driver=node.driver,
         max_video_clock_mhz=device.max_video_clock_mhz,
         free_memory_bytes=None if device.kind.is_processor else device.memory_bytes or None,
@@ -262,7 +258,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         yield _slice_of(cut, part.uuid, part.name, part.memory_bytes or None, sharers)
 
 
-def guest_share(name: str, hardware: Hardware) -> float | None:
+def guest_share(name: str) -> float | None:
     """Return the part of the GPU's engines that a vGPU has while all its neighbours are busy; None for unknown types.
 
     A type is named after its GPU and its frame buffer ("NVIDIA L40S-12Q"), and the GPU runs as many vGPUs as fit into
@@ -270,7 +266,7 @@ def guest_share(name: str, hardware: Hardware) -> float | None:
     host uses. A vGPU on a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User
     Guide, "Virtual GPU Types" and "Changing Scheduling Behavior".)
     """
-    wanted = plain_type(name)
+    wanted, hardware = plain_type(name), load_hardware()
     for gpu in hardware.vgpu:
         if any(plain_type(each.name) == wanted for each in hardware.vgpu_types_of(gpu, mig_enabled=True)):
             return 1.0

@@ -20,7 +20,6 @@ __all__ = ["answers", "main"]
 
 SYSTEM = (
     "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetNVMLVersion",
     "nvmlSystemGetCudaDriverVersion_v2",
     "nvmlDeviceGetCount",
 )
@@ -29,9 +28,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "nvmlDeviceGetApplicationsClock": ((0,),),
     "nvmlDeviceGetClockInfo": ((0,), (3,)),
     "nvmlDeviceGetDefaultApplicationsClock": ((0,),),
-    "nvmlDeviceGetEncoderCapacity": ((0,), (1,), (2,)),
     "nvmlDeviceGetFieldValues": (([230, 1],),),
-    "nvmlDeviceGetGpuInstanceProfileInfo": tuple((kind, version) for kind in range(19) for version in (1, 2)),
     "nvmlDeviceGetGpuInstanceProfileInfoV": tuple((kind,) for kind in range(19)),
     "nvmlDeviceGetGpuInstanceRemainingCapacity": tuple((number,) for number in PROFILE_IDS),
     "nvmlDeviceGetInforomVersion": ((0,), (1,), (2,)),

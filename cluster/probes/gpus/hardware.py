@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import count
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
@@ -24,7 +24,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Capability(_Frozen):
+class Capability(NamedTuple):
     """A row of a capability table: a format that an engine supports, and the largest picture in pixels."""
 
     codec: MediaCodec
@@ -218,12 +218,12 @@ class Hardware(_Frozen):
     gpus: dict[str, GpuModel]
     mig: dict[str, dict[str, MigProfileFacts]]
     vgpu: dict[str, VgpuBoard]
-    _models: dict[str, tuple[str, GpuModel] | None] = PrivateAttr(default_factory=dict)
+    _models: dict[str, GpuModel | None] = PrivateAttr(default_factory=dict)
 
     def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
         """Return the MIG profiles of the GPU with this name in NVML; {} if unknown."""
         model = self.model_of(name)
-        return self.mig.get(model[1].mig, {}) if model is not None else {}
+        return {} if model is None else self.mig.get(model.mig, {})
 
     def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuTypeEntry, ...]:
         """Return the vGPU types of the GPU with this name in NVML; () if unknown."""
@@ -233,8 +233,8 @@ class Hardware(_Frozen):
         board = self.vgpu[max(named, key=len)]
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
-    def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return the key in ``gpus``, and the model, of the GPU with this name in NVML; None if unknown.
+    def model_of(self, name: str) -> GpuModel | None:
+        """Return the model of the GPU with this name in NVML; None if unknown.
 
         A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") counts as the GPU in its name.
         """
@@ -245,7 +245,7 @@ class Hardware(_Frozen):
                 for spelt in model.names
                 if _begins(name, spelt) or (spelt in self.vgpu and name.startswith(f"{self.vgpu[spelt].prefix}-"))
             ]
-            self._models[name] = (max(named)[1], self.gpus[max(named)[1]]) if named else None
+            self._models[name] = self.gpus[max(named)[1]] if named else None
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
@@ -255,7 +255,7 @@ class Hardware(_Frozen):
         """
         known = self.model_of(name)
         if known is not None:
-            return known[1].architecture
+            return known.architecture
         spoken = architecture.lower()
         if spoken in self.architectures and not compute_capability:
             return spoken
@@ -307,12 +307,4 @@ def _begins(name: str, spelt: str) -> bool:
 @cache
 def load_hardware() -> Hardware:
     """Return the tables in ``configs/hardware.toml``."""
-    document = read_tables("hardware.toml")
-    capabilities = {
-        name: {
-            key: [dict(zip(Capability.model_fields, row, strict=True)) for row in rows]
-            for key, rows in document[name].items()
-        }
-        for name in ("decodes", "encodes")
-    }
-    return Hardware.model_validate({**document, **capabilities})
+    return Hardware.model_validate(read_tables("hardware.toml"))

@@ -145,7 +145,7 @@ def _slices_max(device: FakeNvmlDevice) -> int:
     return _slices_of(device) if device.simulated.mig_enabled else 0  # an H200 with MIG off returned 0
 
 
-def _profile_info(device: FakeNvmlDevice, kind: int, _version: int) -> Any:
+def _profile_info(device: FakeNvmlDevice, kind: int, _version: int = 2) -> Any:
     if kind >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     found = next((profile for profile in profiles_of(device) if profile.kind == kind), None)

@@ -8,7 +8,6 @@ from codecfleet.cluster.doctor.findings import findings
 from codecfleet.cluster.placement.build import guest_share, node_of_report
 from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.policy import Policy, with_policy
-from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -34,7 +33,7 @@ from codecfleet.testing.fleet.simulated_report import simulated_report
 )
 def test_a_type_says_its_share(name: str, share: float | None) -> None:
     """A type's name states how many vGPUs fit into the GPU's memory; on a GPU instance, the share is 1."""
-    assert guest_share(name, load_hardware()) == share
+    assert guest_share(name) == share
 
 
 def _guest(name: str) -> tuple[NodeReport, Device]:

@@ -168,8 +168,8 @@ def test_vgpus_of_gpu_instances_are_named_by_them() -> None:
 )
 def test_a_part_of_a_gpu_is_known_by_its_name(name: str, model: str | None) -> None:
     """The name of a slice or vGPU determines the model of its GPU, and so the engines."""
-    found = load_hardware().model_of(name)
-    assert (found and found[0]) == model
+    hardware = load_hardware()
+    assert hardware.model_of(name) is (None if model is None else hardware.gpus[model])
 
 
 def test_slices_are_devices_of_their_own() -> None:
