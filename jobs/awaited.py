@@ -1,4 +1,4 @@
-"""Asynchronous forms of the blocking calls. Each call runs in a thread, even after its caller is cancelled."""
+"""Asynchronous forms of the blocking calls. Each runs in a thread, to its end even if it is cancelled."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps

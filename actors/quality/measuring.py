@@ -100,7 +100,7 @@ class PairMeter(Closing):
 
 
 def _key(metric: QualityMetric, pix_fmt: str) -> str:
-    """Return FFmpeg's name for the value of luma, or of green."""
+    """Return the key of FFmpeg's metadata for the metric in luma or, for RGB, in green."""
     if metric is QualityMetric.XPSNR:
         return "lavfi.xpsnr.xpsnr.y"
     plane = "g" if is_rgb(pix_fmt) else "y"

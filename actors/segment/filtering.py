@@ -152,7 +152,7 @@ class FilterSettings:
 
     @property
     def size(self) -> Size:
-        """The expected size of pictures; pictures of other sizes are scaled to this size."""
+        """The size to which source pictures of other sizes are scaled first: that of ``steps``, else the output's."""
         return (self.output.width, self.output.height) if self.steps is None else self.steps.size
 
 

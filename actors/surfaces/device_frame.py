@@ -92,7 +92,7 @@ class TimedPicture:
 
 
 def state_colour(picture: object, colour: Colour) -> None:
-    """Give a decoded picture, on the host or the device, its own colours instead of those of the decoder."""
+    """Set the colours of a decoded picture, on the host or the device, in place of those that the decoder gave it."""
     if isinstance(picture, VideoFrame):
         picture.color_range, picture.colorspace = colour.range, colour.matrix
         picture.color_primaries, picture.color_trc = colour.primaries, colour.transfer

@@ -150,7 +150,7 @@ def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: S
     """Return the taps of targets at ``begin``, ``begin + step`` and so on; ``counts`` are (sources, targets)."""
     source_count, target_count = counts
     widening = max(Fraction(1), step)
-    # The weights are computed in whole numbers over one denominator: fractions would take longer than everything else.
+    # The weights are computed in whole numbers over one denominator, because ``Fraction`` is much slower.
     over = math.lcm(begin.denominator, step.denominator)
     first_place, apart = (each.numerator * (over // each.denominator) for each in (begin, step))
     phases: dict[int, tuple[int, list[int]]] = {}

@@ -26,8 +26,6 @@ class StridedPicture:
     """FFmpeg's planar format of the samples after conversion."""
     format: SurfaceFormat
     """The surface format that holds such samples."""
-    shift: int = 0
-    """How many bits samples are shifted up in a surface, where the significant bits are at the high end."""
     matrix: int | None = None
     """The matrix of ISO/IEC 23091-2 with which RGB is converted; None for Y, Cb and Cr."""
     owner: object = field(repr=False)
@@ -43,7 +41,7 @@ class StridedPicture:
         """Whether the memory already is a surface of ``format`` without padding."""
         step = self.format.sample_bytes
         begin = self.channels[0].address
-        return not (self.shift or self.matrix) and all(
+        return not self.matrix and all(
             channel == StridedChannel(begin + place.offset * step, place.step * step, place.pitch * step)
             for channel, place in zip(self.channels, self.places, strict=True)
         )

@@ -115,7 +115,7 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
         try:
             picture = picture.reformat(format=stand_in(name))
         except (ValueError, OSError) as error:
-            message = f"frames of {name} have no formula to RGB: {error}"
+            message = f"frames of {name} cannot be converted for a tensor: {error}"
             raise Unsupported(message, "Ask for another pix_fmt.") from error
         places = sample_places(picture.format.name)
         assert places is not None, "stand-ins have places"  # noqa: S101

@@ -1,6 +1,6 @@
 """Finds the cheapest nodes that finish all work on time.
 
-Jobs are served in order of due time; jobs that still wait in batches come last. Each job takes the capacity with the
+Jobs are served in order of due time, and the waiting jobs of batches come last. Each job takes the capacity with the
 lowest cost per frame: free time on existing nodes, or new nodes, whose cost includes their start and idle time.
 """
 

@@ -154,7 +154,7 @@ class MeetingPlace:
     def lock(self, *, waits: bool = True) -> bool:
         """Keep other programs from starting or ending fleets until ``close``.
 
-        Return False if another program has the lock.
+        If another program has the lock, wait for it; without ``waits``, return False instead.
         """
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))

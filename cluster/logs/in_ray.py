@@ -21,7 +21,7 @@ FILES_MAX: Final = 3  #: How many log files are kept for a process, including th
 
 
 def begin_log_in_ray(service: str) -> None:
-    """Write this Ray actor's log entries in the style that the node's environment sets, if it sets one.
+    """Write this Ray actor's log entries to a file, unless the node's environment says ``off`` or a log has begun.
 
     If no log can be written, the actor runs without a log.
     """

@@ -211,7 +211,10 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, in order of first need; ``slots`` has (read, number) of each requested frame."""
+    """The reads for some frames, in order of first need.
+
+    ``slots`` has (index in ``reads``, frame number) of each requested frame, in the requested order.
+    """
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]

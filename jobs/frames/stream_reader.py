@@ -31,8 +31,9 @@ _OPTIONS: Final = ("place", "every")
 class StreamReader:
     """Consumes a stream: takes its pictures in a thread, from ``start`` to ``close``.
 
-    If ``frame.index`` skips a number, a mailbox has replaced that picture. Raises UsageError: the stream has a
-    consumer, or is no stream; EngineUnfit: this machine cannot consume it; DeviceError: the device failed.
+    If ``frame.index`` skips a number, a mailbox has replaced that picture. Raises UsageError: the stream is closed, has
+    or had a consumer, or its handle does not belong to a stream; EngineUnfit: this machine cannot consume it;
+    DeviceError: the device failed.
     """
 
     def __init__(self, stream: PictureStream, request: FrameRequest, wake: Callable[[], None]) -> None:

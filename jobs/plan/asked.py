@@ -48,7 +48,10 @@ def asked_of(spec: TranscodeSpec, *, one_pass: bool = False) -> AskedFor:
 
 
 def _requests(spec: TranscodeSpec, codec: Codec, *, one_pass: bool) -> tuple[SoftwareRequest, NvencRequest | None]:
-    """Return the settings for software and for NVENC. With ``encoder="nvenc"``, ``encoder_options`` are for NVENC."""
+    """Return the requests for software and for NVENC; None for NVENC if the job may not use it.
+
+    ``encoder_options`` are for NVENC if ``encoder="nvenc"``, otherwise for software.
+    """
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )

@@ -168,7 +168,7 @@ def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
 
 
 def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoFormat) -> tuple[Warning_, ...]:
-    """Return the requested changes to the format of the pictures."""
+    """Return the requested changes of pixel format and size, deinterlacing and denoising."""
     found = []
     if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
         message = f"{output.pix_fmt} was requested; the source has {source.pix_fmt}"

@@ -37,7 +37,7 @@ def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple
     count = ceil((end_s - begin_s) / every_s)
     if count > STILLS_MOST:
         message = f"{count} stills, one every {float(every_s):g} s, are more than {STILLS_MOST:,}"
-        raise UsageError(message, "Use a longer time, or a smaller part of the film.")
+        raise UsageError(message, "Use a longer time between stills, or a smaller part of the film.")
     return _from_each([begin_s + every_s * n for n in range(count)], end_s)
 
 

@@ -1,1 +1,1 @@
-"""A ladder that suits its film: probes of it, the convex hull of their results, and the renditions chosen from it."""
+"""A ladder that suits its film: probes of the film, the convex hull of their results, and renditions from the hull."""

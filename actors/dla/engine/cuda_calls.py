@@ -20,7 +20,7 @@ _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
 CONTEXT_ACTIVE: Final = 708
-"""The CUDA error for a context that exists, so its flags cannot be set; drivers before CUDA 11 keep the old flags."""
+"""The error of drivers before CUDA 11 when flags are set for a context that exists; the context keeps its flags."""
 
 
 class CudaFailure(Exception):

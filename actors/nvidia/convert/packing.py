@@ -29,7 +29,7 @@ struct StridedChannel
 struct Job
 {
     StridedChannel channels[3];
-    int width, height, shift;
+    int width, height;
 };
 
 template <typename Sample>
@@ -47,7 +47,7 @@ __global__ void gather(Sample *target, const __grid_constant__ Job job)
         if (y < from->rows) {
             if (x < from->columns)
                 target[from->target + (long long)y * from->target_pitch + (long long)x * from->target_step] =
-                    (Sample)(sample<Sample>(*from, x, y) << job.shift);
+                    (Sample)sample<Sample>(*from, x, y);
             return;
         }
         y -= from->rows;
@@ -110,7 +110,7 @@ class _Channel(ctypes.Structure):
 class _Job(ctypes.Structure):
     """The kernels' struct ``Job``, passed by value."""
 
-    _fields_ = (("channels", _Channel * 3), *((name, ctypes.c_int) for name in ("width", "height", "shift")))
+    _fields_ = (("channels", _Channel * 3), *((name, ctypes.c_int) for name in ("width", "height")))
 
 
 class Begins(Protocol):
@@ -159,7 +159,7 @@ def _job(picture: StridedPicture) -> _Job:
         _Channel(*channel, place.offset, place.step, place.pitch, place.columns, place.rows, (ctypes.c_int * 3)(*parts))
         for channel, place, parts in zip(picture.channels, picture.places, weights, strict=True)
     ]
-    return _Job((_Channel * 3)(*channels), picture.width, picture.height, picture.shift)
+    return _Job((_Channel * 3)(*channels), picture.width, picture.height)
 
 
 class CudaPacker(PicturePacker):

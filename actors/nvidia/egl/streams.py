@@ -261,7 +261,7 @@ class EndSession(Closing):
         return code == 0
 
     def _check_context(self) -> None:
-        """Raise ``DeviceLost`` if the connection's context is gone: the driver would end the process."""
+        """Raise ``DeviceLost`` if the connection's context is gone: with any call, the driver would end the process."""
         if self._calls.context_id() != self._context_id:
             message = "the CUDA context in which an end of the stream was connected is gone"
             raise DeviceLost(message, "Make a new stream in a new process.")

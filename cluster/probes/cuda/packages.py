@@ -19,7 +19,8 @@ _COMPANION: Final = re.compile(r"^(lib[a-z-]+)\.so\.(\d{3,}(?:\.\d+)+)$")
 _COMPAT_FOLDER: Final = re.compile(r"^compat([-_].+)?$|^cuda-compat")
 _NO_VERSION: Final = Unavailable(Absence.NOT_FOUND, "the library's name contains no driver version")
 
-# The note (.note.cuda.fwd_compatibility): its owner, padded to four bytes, and a JSON text that ends with a zero.
+# The note (.note.cuda.fwd_compatibility): its owner, padded with zero bytes to a multiple of four bytes, and a JSON
+# text that ends with a zero byte.
 _NOTE: Final = re.compile(rb"NVIDIA Corporation\0\0(\{[^\0]{1,65536})\0")
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 _NO_NOTE = Unavailable(Absence.NOT_FOUND, "the library has no note about forward compatibility")

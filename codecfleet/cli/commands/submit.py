@@ -289,8 +289,8 @@ def _submit(
     due: str | None = valued(
         "--due",
         "TIME",
-        "Time from now until the job should be done: 90s, 1:30:00. Of equal priorities, the job due first runs first. "
-        "Default: none.",
+        "Time from now until the job should be done: 90s, 1:30:00. Of jobs with equal priority, the one due first runs "
+        "first. Default: none.",
     ),
     tenant: str | None = named(
         "--tenant", "NAME", "Who submits the job to the queue. Default: the token's tenant, or this user."

@@ -12,7 +12,9 @@ from ...cluster.probes.report import CodecSession, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
-"""Answers a function; takes the subject (the library, a device, a slice or a vGPU) and the call's other arguments."""
+"""Answers calls of one NVML function. It takes what the call is about (a device, a slice, or a device and its vGPU or
+vGPU type) and the call's other arguments.
+"""
 
 ARCHITECTURE_NUMBERS = {
     "kepler": 2,

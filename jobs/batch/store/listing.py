@@ -1,4 +1,4 @@
-"""The list of a new run, in a temporary table until no two outputs collide. All calls are inside a transaction."""
+"""Checks the list of a new run in a temporary table, and refuses outputs that collide. Callers open the transaction."""
 
 import sqlite3
 from collections.abc import Iterable

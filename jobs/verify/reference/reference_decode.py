@@ -98,8 +98,8 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
 def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1) -> Timeline:
     """Return the presentation time of each frame of a track, by rules R2, R3 and R4 over all of the decoder's output.
 
-    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks. The result is in ticks divided by
-    ``divisor``.
+    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks. The result is in units of
+    1/``divisor`` of a tick.
     """
     nominal *= divisor
     filled = _filled([None if stamp is None else stamp * divisor for stamp in stamps], nominal)

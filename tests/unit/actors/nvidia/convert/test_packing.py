@@ -43,7 +43,7 @@ def pack(request: pytest.FixtureRequest, core: HostCudaCore) -> Pack:
     return by_kernels
 
 
-def strided(channels: list[NDArray[Any]], pix_fmt: str, matrix: int | None = None, shift: int = 0) -> StridedPicture:
+def strided(channels: list[NDArray[Any]], pix_fmt: str, matrix: int | None = None) -> StridedPicture:
     """Return a picture whose channels are three views."""
     height, width = channels[0].shape
     format_ = surface_format(pix_fmt)
@@ -56,7 +56,6 @@ def strided(channels: list[NDArray[Any]], pix_fmt: str, matrix: int | None = Non
         pix_fmt=pix_fmt,
         format=format_,
         matrix=matrix,
-        shift=shift,
         owner=channels,
     )
 
@@ -89,8 +88,7 @@ def test_samples_are_gathered_from_anywhere(pack: Pack, pix_fmt: str) -> None:
     for across, down in ((0, 0), *[(format_.halved_across, format_.halved_down)] * 2):
         memory = random.integers(0, most, (2 * (48 >> down), 3 * (64 >> across)), dtype=wide)
         planes.append(memory[::-2, ::3])
-    shift = 8 * format_.sample_bytes - format_.bits
-    found = pack(strided(planes, pix_fmt, shift=shift)).view(wide) >> shift
+    found = pack(strided(planes, pix_fmt)).view(wide)
     luma, chroma = found[: 48 * 64], found[48 * 64 :]
     assert np.array_equal(luma, planes[0].reshape(-1))
     parts = (chroma[::2], chroma[1::2]) if format_.halved_across else np.split(chroma, 2)
