@@ -9,7 +9,7 @@ import pytest
 from codecfleet.errors import InputNotFound, Unsupported, UsageError, WouldLose
 from codecfleet.jobs.journal.header import asks_again, difference, header_of
 from codecfleet.jobs.plan.plan import plan_transcode
-from codecfleet.testing.clips import Clip, make_clip
+from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.fonts import a_font
 from tests.subtitle_tracks import Cue, bars, pgs_packet, vobsub_packet, with_subtitles
 from tests.sweeps import swept
@@ -19,7 +19,9 @@ from .test_filters import CLIP as FROM_ZERO
 from .test_filters import PQ, TEN_BITS
 
 BEGIN_MS = 1000
-CLIP = replace(FROM_ZERO, times=tuple(time + BEGIN_MS for time in FROM_ZERO.times))
+FRAMES = 60
+TIMES = constant_times(FRAMES, start=BEGIN_MS)
+CLIP = replace(FROM_ZERO, times=TIMES, keyframes=frozenset(range(0, FRAMES, 6)))
 CANVAS = (128, 96)
 CUES = (
     Cue(Fraction(4, 5), pgs_packet(CANVAS, [(30, 4, bars(40, 10))])),
@@ -42,8 +44,7 @@ STEPS: dict[str, dict[str, object]] = {
 
 def film(folder: Path, clip: Clip = CLIP, cues: tuple[Cue, ...] = CUES) -> Path:
     """Return a film with a PGS track in English, and an empty one."""
-    begun = replace(clip, times=tuple(time + BEGIN_MS for time in FROM_ZERO.times))
-    plain = make_clip(folder / "plain.mp4", begun)
+    plain = make_clip(folder / "plain.mp4", replace(clip, times=TIMES, keyframes=CLIP.keyframes))
     empty = (Cue(Fraction(1), pgs_packet(CANVAS, [])),)
     return with_subtitles(plain, folder / "source.mkv", [("pgssub", "deu", empty), ("pgssub", "eng", cues)])
 
