@@ -50,6 +50,8 @@ def read_toml(
 
     Raises UsageError: the file cannot be read, or is not TOML.
     """
+    if "\0" in str(path):
+        raise UsageError(f"the {kind} {str(path)!r} cannot be read: its path has a NUL character", missing)
     try:
         text = Path(path).read_text(encoding="utf-8") if text is None else text
         return TomlFile(Path(path), text, tomllib.loads(text, parse_float=parse_float))

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from .failures import command_failed
 from .processes import (
@@ -63,11 +63,13 @@ class Measurement:
 
     ``wall_s`` ends with the command itself. ``peak_by_role_bytes`` holds each role's own peak; the peaks need not
     coincide. ``sampled_cpu_s`` is the part of ``cpu_s`` that comes from samples, not from the kernel's final count.
+    ``system_s`` is the part of the rest that was spent in the kernel, for example to clear fresh memory.
     ``sampler_cpu_s`` is the cost of measuring, not part of ``cpu_s``. ``killed`` counts daemons that did not end.
     """
 
     wall_s: float
     cpu_s: float
+    system_s: float
     sampled_cpu_s: float
     sampler_cpu_s: float
     peak_bytes: int
@@ -164,7 +166,7 @@ def measure(
         sampler = _Sampler(process.pid, ProcessTree(os.getpid(), without=without))
         thread = threading.Thread(target=sampler.run, name="sampler", daemon=True)
         thread.start()
-        reaped: dict[int, float] = {}
+        reaped: dict[int, _Used] = {}
         killed = 0
         try:
             reaped[process.pid], process.returncode = _wait(process.pid)
@@ -179,13 +181,20 @@ def measure(
         return _measurement(sampler, reaped, wall_s, killed, _text(output))
 
 
-def _wait(pid: int) -> tuple[float, int]:
-    """Return the CPU seconds of a child and of all processes for which it waited, and its exit code."""
+class _Used(NamedTuple):
+    """The CPU seconds of an ended child and of all processes for which it waited."""
+
+    user_s: float
+    system_s: float
+
+
+def _wait(pid: int) -> tuple[_Used, int]:
+    """Return the CPU seconds of a child, and its exit code."""
     _, status, usage = os.wait4(pid, 0)
-    return usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
+    return _Used(usage.ru_utime, usage.ru_stime), os.waitstatus_to_exitcode(status)
 
 
-def _reap_rest(without: frozenset[ProcessKey], reaped: dict[int, float]) -> int:
+def _reap_rest(without: frozenset[ProcessKey], reaped: dict[int, _Used]) -> int:
     """Wait for the adopted orphans; kill those that do not end in time, and return how many."""
     deadline = time.monotonic() + LINGER_S
     killed = 0
@@ -199,10 +208,10 @@ def _reap_rest(without: frozenset[ProcessKey], reaped: dict[int, float]) -> int:
     return killed
 
 
-def _reap_if_ended(pid: int, reaped: dict[int, float]) -> None:
+def _reap_if_ended(pid: int, reaped: dict[int, _Used]) -> None:
     ended, _, usage = os.wait4(pid, os.WNOHANG)
     if ended:
-        reaped[pid] = usage.ru_utime + usage.ru_stime
+        reaped[pid] = _Used(usage.ru_utime, usage.ru_stime)
 
 
 def _kill(without: frozenset[ProcessKey]) -> int:
@@ -214,12 +223,13 @@ def _kill(without: frozenset[ProcessKey]) -> int:
 
 
 def _measurement(
-    sampler: _Sampler, reaped: Mapping[int, float], wall_s: float, killed: int, output: str
+    sampler: _Sampler, reaped: Mapping[int, _Used], wall_s: float, killed: int, output: str
 ) -> Measurement:
     sampled_cpu_s = sum(seen.stat.cpu_s for key, seen in sampler.seen.items() if seen.dropped and key[0] not in reaped)
     return Measurement(
         wall_s=wall_s,
-        cpu_s=sum(reaped.values()) + sampled_cpu_s,
+        cpu_s=sum(map(sum, reaped.values())) + sampled_cpu_s,
+        system_s=sum(each.system_s for each in reaped.values()),
         sampled_cpu_s=sampled_cpu_s,
         sampler_cpu_s=sampler.cpu_s,
         peak_bytes=sampler.peak_bytes,

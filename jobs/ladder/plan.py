@@ -192,7 +192,7 @@ def for_film(read: LadderRead, probing: Probing, found: Mapping[str, Measured]) 
     per_title = per_title_of(probing, found)
     rungs = tuple(rung for each in per_title.codecs for rung in _rungs(read, probing, each))
     names = {each.rung.name for each in rungs} or {each.rung.name for each in read.rungs}
-    reason = "this film looks as good in other sizes, or with fewer bitrates"
+    reason = "the probes of this film chose other sizes, or fewer bitrates"
     unused = (LeftOut(name=each.rung.name, reason=reason) for each in read.rungs if each.rung.name not in names)
     return replace(read, per_title=per_title, rungs=rungs or read.rungs, left_out=(*read.left_out, *unused))
 

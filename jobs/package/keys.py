@@ -46,8 +46,8 @@ def read_keys(path: str, renditions: Collection[str]) -> Keys:
     try:
         file = read_toml("key file", path, missing="Check the path.", wrong=_PAGE, parse_float=str)
     except UsageError as error:
-        if isinstance(error.__context__, OSError):
-            raise
+        if not isinstance(error.__context__, ValueError | RecursionError):
+            raise  # the file cannot be read
         # The parser's message may repeat the names in the file.
         raise UsageError(f"the key file {path} is not valid TOML", _PAGE) from None
     entries = file.tables.get(_ENTRY)

@@ -1,12 +1,12 @@
 """Reads the tracks of proven mp4 files: their headers and their packets."""
 
 from array import array
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import av.error
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
+    _Opened: TypeAlias = tuple[Stream, Iterator[Packet[Stream]]]
+
 _ADVICE: Final = "Please report this error together with the file."
 _READ_BACK: Final = "Nothing was published. Please report this error together with the input and the options."
 _RANGES: Final = {16: "PQ", 18: "HLG"}  # transfer characteristics of H.273 that are HDR
@@ -45,7 +47,7 @@ class ProvenTrack:
 
 
 @contextmanager
-def packets_of(given: GivenTrack) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
+def packets_of(given: GivenTrack) -> "Iterator[_Opened]":
     """Open a proven file, and yield a track's stream and its packets in decoding order, with those of later parts.
 
     Raises ProofFailed: a file cannot be read, or has no such track.
@@ -62,31 +64,30 @@ def _moved(given: GivenTrack, part: LaterPart) -> "Iterator[Packet[Stream]]":
             yield packet
 
 
-@contextmanager
-def _part(given: GivenTrack, path: Path) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
-    try:
-        with open_source(str(path), limits=NO_LIMITS) as opened:
-            if given.stream >= len(opened.streams):
-                raise ProofFailed(f"{path} has no track {given.stream} for {given.name}", _ADVICE)
-            stream = opened.streams[given.stream]
-            yield stream, (packet for packet in opened.demux(stream) if packet.size)
-    except (InputError, av.error.FFmpegError) as error:
-        raise ProofFailed(f"{path} cannot be read back for {given.name}: {error}", _ADVICE) from error
+def _part(given: GivenTrack, path: Path) -> AbstractContextManager["_Opened"]:
+    return _opened(str(path), given.stream, f"{path}, for {given.name},", _ADVICE)
 
 
-@contextmanager
-def packets_in(
-    source: str, key: TrackKey | None = None, *, parsed: bool = True
-) -> "Iterator[tuple[Stream, Iterator[Packet[Stream]]]]":
+def packets_in(source: str, key: TrackKey | None = None, *, parsed: bool = True) -> AbstractContextManager["_Opened"]:
     """Open a written track, and yield its stream and its packets, decrypted with ``key``.
 
     Unless ``parsed``, packets are as the boxes state them, whatever is in them. Raises ProofFailed: it cannot be read.
     """
+    return _opened(source, 0, "the track", _READ_BACK, key=None if key is None else key.key, parsed=parsed)
+
+
+@contextmanager
+def _opened(
+    source: str, number: int, words: str, advice: str, *, key: bytes | None = None, parsed: bool = True
+) -> "Iterator[_Opened]":
     try:
-        with open_source(source, limits=NO_LIMITS, key=None if key is None else key.key, parsed=parsed) as opened:
-            yield opened.streams[0], (packet for packet in opened.demux(opened.streams[0]) if packet.size)
+        with open_source(source, limits=NO_LIMITS, key=key, parsed=parsed) as opened:
+            if number >= len(opened.streams):
+                raise ProofFailed(f"{words} has no track {number}", advice)
+            stream = opened.streams[number]
+            yield stream, (packet for packet in opened.demux(stream) if packet.size)
     except (InputError, av.error.FFmpegError) as error:
-        raise ProofFailed(f"the track cannot be read back: {error}", _READ_BACK) from error
+        raise ProofFailed(f"{words} cannot be read back: {error}", advice) from error
 
 
 def last_part(given: GivenTrack) -> tuple[GivenTrack, int]:

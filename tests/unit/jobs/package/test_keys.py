@@ -89,6 +89,12 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_keys(str(tmp_path / "none.toml"), ["720p"])
 
 
+def test_a_path_with_a_nul_character_is_refused() -> None:
+    """No file has such a name, and Python would raise a ValueError."""
+    with pytest.raises(UsageError, match="NUL"):
+        read_keys("keys\0.toml", ())
+
+
 def test_no_representation_shows_the_key(tmp_path: Path) -> None:
     """A key that is printed by accident is not shown."""
     read = keys(tmp_path, entry())
