@@ -18,6 +18,7 @@ _STRIP_SAMPLES: Final = 1 << 16
 """How many chroma samples are converted at once: more samples need more memory, fewer need more calls."""
 _WORD: Final = np.dtype("<u2")
 _TERM_BITS: Final = 8
+_MIDDLE: Final = 128
 _LEAST, _MOST = np.int16(0), np.int16((256 << EARLY_BITS) - 1)
 _HALF: Final = 2
 """One half, in units of a quarter."""
@@ -42,6 +43,9 @@ class EarlyArithmetic:
         self._columns = _covering(left, wide, across.spacing)
         self._rows = _covering(top, high, down.spacing)
         self._pitch = self._columns.stop - self._columns.start + 2
+        (_, red), (green_cb, green), (blue, _) = self._early.chroma
+        self._upper, self._lower = _halves(np.array([red, green_cb, blue]))
+        self._green_upper, self._green_lower = _halves(np.array(green))
 
     def bands(self, samples: Sequence[Array], shift: int) -> Iterator[tuple[slice, Array]]:
         """Yield (rows of the target, bytes), bytes as (3, rows, columns). The next step overwrites the bytes."""
@@ -50,11 +54,10 @@ class EarlyArithmetic:
         count = max(1, _STRIP_SAMPLES // self._pitch)
         for begin in range(self._rows.start, self._rows.stop, count):
             rows = slice(begin, min(begin + count, self._rows.stop))
-            terms = self._terms(chroma, rows)
-            for number, neighbour in enumerate(self._down):
+            values = self._values(self._columned(self._terms(chroma, rows)), self._light(luma, rows))
+            for number, each in enumerate(values):
                 made = slice(rows.start * self._height + number, rows.stop * self._height, self._height)
-                values = self._values(self._column(terms, *neighbour), self._light(luma, made))
-                yield self._shown(made, values)
+                yield self._shown(made, each)
 
     def _shown(self, rows: slice, values: Array) -> tuple[slice, Array]:
         """Return the rows of the target and the values inside the window."""
@@ -66,79 +69,96 @@ class EarlyArithmetic:
         return slice(first - top, last - top, rows.step), shown
 
     def _terms(self, chroma: Sequence[Array], rows: slice) -> Array:
-        """Return the terms (3, rows, columns) of these rows, the row above and the row below, each one column wider."""
+        """Return the terms (3, rows, columns) of these rows, the row above and the row below, each one column wider.
+
+        To stay within 16 bits, they are made of each weight's ``_halves``.
+        """
         count, pitch = rows.stop - rows.start + 2, self._pitch
-        wide = scratch("chroma", (3, count, pitch), np.int32)
+        samples = scratch("chroma", (3, count, pitch), np.int16)  # Cr, Cb, Cb: red and blue need one, green both
         above, below = max(rows.start - 1, self._rows.start), min(rows.stop + 1, self._rows.stop)
         first = above - rows.start + 1
         last = first + below - above
-        for plane, into in zip(chroma, wide, strict=False):
+        for plane, into in zip(reversed(chroma), samples, strict=False):
             np.copyto(into[first:last, 1:-1], plane[above:below, self._columns])
-            into[:, 0], into[:, -1] = into[:, 1], into[:, -2]
-            into[:first], into[last:] = into[first], into[last - 1]
-        cb, cr, product = wide
-        sums = scratch("sums", wide.shape, np.int32)
-        for into, (of_cb, of_cr) in zip(sums, self._early.chroma, strict=True):
-            np.multiply(cb if of_cb else cr, of_cb or of_cr, out=into)
-            if of_cb and of_cr:
-                np.add(into, np.multiply(cr, of_cr, out=product), out=into)
-            np.add(into, (1 << _TERM_BITS >> 1) - 128 * (of_cb + of_cr), out=into)
-        sums >>= _TERM_BITS
-        terms = scratch("terms", sums.shape, np.int16)
-        np.copyto(terms, sums, casting="unsafe")
+        used = samples[:2]
+        used[:, :first], used[:, last:] = used[:, first : first + 1], used[:, last - 1 : last]
+        used -= _MIDDLE
+        used[:, :, 0], used[:, :, -1] = used[:, :, 1], used[:, :, -2]
+        samples[2] = samples[1]
+        terms, product = scratch("terms", samples.shape, np.int16), scratch("product", samples.shape, np.int16)
+        np.multiply(samples, self._lower, out=terms)
+        terms[1] += np.multiply(samples[0], self._green_lower, out=product[0])
+        terms += 1 << _TERM_BITS >> 1
+        terms >>= _TERM_BITS
+        terms += np.multiply(samples, self._upper, out=product)
+        terms[1] += np.multiply(samples[0], self._green_upper, out=product[0])
         return terms
 
-    def _column(self, terms: Array, step: int, quarters: int) -> Array:
-        """Return the sums (3, rows, columns) of two rows' terms."""
-        middle, other = terms[:, 1:-1], terms[:, 1 + step : terms.shape[1] - 1 + step]
-        column = np.multiply(middle, 4 - quarters, out=scratch("column", middle.shape, np.int16))
-        if quarters > 1:
-            other = np.multiply(other, quarters, out=scratch("moved", middle.shape, np.int16))
-        return np.add(column, other, out=column) if quarters else column
+    def _columned(self, terms: Array) -> Array:
+        """Return the sums (rows' number, 3, rows, columns) of two rows' terms."""
+        middle = terms[:, 1:-1]
+        columns = scratch("columns", (len(self._down), *middle.shape), np.int16)
+        for into, (step, quarters) in zip(columns, self._down, strict=True):
+            other = terms[:, 1 + step : terms.shape[1] - 1 + step]
+            np.multiply(middle, 4 - quarters, out=into)
+            if quarters > 1:
+                other = np.multiply(other, quarters, out=scratch("product", middle.shape, np.int16))
+            if quarters:
+                np.add(into, other, out=into)
+        return columns
 
     def _light(self, luma: Array, rows: slice) -> Array:
-        """Return the weighted Y' of even and odd columns, as (2, rows, columns)."""
+        """Return the weighted Y' of even and odd columns, as (2, rows' number, rows, columns)."""
         columns = slice(2 * self._columns.start, 2 * self._columns.stop)
-        found = luma[rows, columns]
-        width = columns.stop - columns.start
-        if found.shape[1] < width or found.strides[1] > 1:
-            held = scratch("bytes", (len(found), width), np.uint8)
-            held[:, : found.shape[1]] = found
+        height = self._height
+        found = luma[rows.start * height : rows.stop * height, columns]
+        size = (rows.stop - rows.start) * height, columns.stop - columns.start
+        if found.shape != size or found.strides[1] > 1:
+            held = scratch("bytes", size, np.uint8)
+            held[: len(found), : found.shape[1]] = found
             found = held
-        light = scratch("light", (2, len(range(rows.start, rows.stop, rows.step)), self._pitch), _WORD)
-        even, odd = light[:, : len(found), 1:-1]
-        np.bitwise_and(found.view(_WORD), 0xFF, out=even)
-        np.right_shift(found.view(_WORD), 8, out=odd)
+        light = scratch("light", (2, height, rows.stop - rows.start, self._pitch), _WORD)
+        words = found.view(_WORD).reshape(-1, height, size[1] // 2).transpose(1, 0, 2)
+        np.bitwise_and(words, 0xFF, out=light[0, :, :, 1:-1])
+        np.right_shift(words, 8, out=light[1, :, :, 1:-1])
         light *= self._early.luma
         light >>= 2
         weighed = light.view(np.int16)
         weighed += self._early.base
         return weighed
 
-    def _values(self, column: Array, light: Array) -> Array:
-        """Return the bytes (3, rows, columns), with two extra columns on each side."""
-        flat = column.reshape(3, -1)
-        sums = scratch("values", (2, *flat.shape), np.int16)
-        inner = slice(1, -1)
-        middle, moved = flat[:, inner], scratch("moved", flat.shape, np.int16)[:, inner]
-        totals, lights = sums[:, :, inner], light.reshape(2, -1)[:, inner]
-        for total, bright, (step, quarters) in zip(totals, lights, self._across, strict=True):
+    def _values(self, columns: Array, light: Array) -> Array:
+        """Return the bytes (rows' number, 3, rows, columns), with two extra columns on each side."""
+        sums = scratch("values", (2, *columns.shape), np.int16)
+        middle = columns.reshape(-1)[1:-1]
+        for total, bright, (step, quarters) in zip(sums, light, self._across, strict=True):
             if quarters:
-                other = flat[:, 1 + step : flat.shape[1] - 1 + step]
+                moved = total.reshape(-1)[1:-1]
+                other = columns.reshape(-1)[1 + step : columns.size - 1 + step]
                 if quarters == _HALF:
-                    np.right_shift(np.add(other, middle, out=moved), 1, out=moved)
+                    np.add(other, middle, out=moved)
+                    moved >>= 1
                 else:  # 3 x middle + other would not fit into 16 bits
-                    np.right_shift(np.subtract(other, middle, out=moved), 3 - quarters, out=moved)
-                    np.add(moved, middle, out=moved)
-            np.add(moved if quarters else middle, bright, out=total)
+                    np.subtract(other, middle, out=moved)
+                    moved >>= 3 - quarters
+                    moved += middle
+            np.add(total if quarters else columns, bright[:, None], out=total)
         sums.clip(_LEAST, _MOST, out=sums)
         even, odd = sums.view(_WORD)
         even >>= EARLY_BITS
         odd *= 1 << (8 - EARLY_BITS)
         odd &= _HIGH_BYTE
         even |= odd
-        values: Array = even.view(np.uint8).reshape(3, len(light[0]), -1)
+        values: Array = even.view(np.uint8)
         return values
+
+
+def _halves(weights: Array) -> tuple[Array, Array]:
+    """Return the upper and lower parts (..., 1, 1) of weights = upper x 256 + lower, with lower from -127 to 128."""
+    lower = (weights + (_MIDDLE - 1)) % (1 << _TERM_BITS) - (_MIDDLE - 1)
+    parts = (weights - lower) >> _TERM_BITS, lower
+    upper, lower = (each.astype(np.int16)[..., None, None] for each in parts)
+    return upper, lower
 
 
 def _covering(begin: int, extent: int, spacing: int) -> slice:
