@@ -50,23 +50,41 @@ class EarlyArithmetic:
     def bands(self, samples: Sequence[Array], shift: int) -> Iterator[tuple[slice, Array]]:
         """Yield (rows of the target, bytes), bytes as (3, rows, columns). The next step overwrites the bytes."""
         assert not shift, "8 bits have no padding"  # noqa: S101
+        left, _, wide, _ = self._window
+        for rows, even, odd in self._words(samples):
+            pairs = np.bitwise_or(even, odd, out=scratch("pairs", even.shape, _WORD))
+            yield rows, pairs.view(np.uint8)[:, :, left % 2 : left % 2 + wide]
+
+    def write(self, samples: Sequence[Array], target: Array) -> None:
+        """Write the bytes into ``target`` (3, rows, columns)."""
+        left, _, wide, _ = self._window
+        if left % 2 or wide % 2 or target.strides[-1] > 1:
+            for rows, shown in self.bands(samples, 0):
+                np.copyto(target[:, rows], shown)
+            return
+        pairs = target.view(_WORD)
+        for rows, even, odd in self._words(samples):
+            np.bitwise_or(even, odd, out=pairs[:, rows])
+
+    def _words(self, samples: Sequence[Array]) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield (rows of the target, even columns in low bytes, odd columns in high bytes), each (3, rows, words)."""
         luma, *chroma = samples
+        height = self._height
         count = max(1, _STRIP_SAMPLES // self._pitch)
         for begin in range(self._rows.start, self._rows.stop, count):
             rows = slice(begin, min(begin + count, self._rows.stop))
-            values = self._values(self._columned(self._terms(chroma, rows)), self._light(luma, rows))
-            for number, each in enumerate(values):
-                made = slice(rows.start * self._height + number, rows.stop * self._height, self._height)
-                yield self._shown(made, each)
+            even, odd = self._values(self._columned(self._terms(chroma, rows)), self._light(luma, rows))
+            for number in range(height):
+                made, inside = self._inside(slice(rows.start * height + number, rows.stop * height, height))
+                yield made, even[number, :, inside, 1:-1], odd[number, :, inside, 1:-1]
 
-    def _shown(self, rows: slice, values: Array) -> tuple[slice, Array]:
-        """Return the rows of the target and the values inside the window."""
-        left, top, wide, high = self._window
-        before, begin = rows.start < top, 2 + left % 2
+    def _inside(self, rows: slice) -> tuple[slice, slice]:
+        """Return the rows of the target that are among these rows of the picture, and their places among these."""
+        _, top, _, high = self._window
+        before = rows.start < top
         first, last = rows.start + before * rows.step, min(rows.stop, top + high)
         count = len(range(first, last, rows.step))
-        shown = values[:, before : before + count, begin : begin + wide]
-        return slice(first - top, last - top, rows.step), shown
+        return slice(first - top, last - top, rows.step), slice(before, before + count)
 
     def _terms(self, chroma: Sequence[Array], rows: slice) -> Array:
         """Return the terms (3, rows, columns) of these rows, the row above and the row below, each one column wider.
@@ -128,7 +146,7 @@ class EarlyArithmetic:
         return weighed
 
     def _values(self, columns: Array, light: Array) -> Array:
-        """Return the bytes (rows' number, 3, rows, columns), with two extra columns on each side."""
+        """Return even columns in low bytes, odd ones in high bytes: (2, rows' number, 3, rows, words), one word wider."""
         sums = scratch("values", (2, *columns.shape), np.int16)
         middle = columns.reshape(-1)[1:-1]
         for total, bright, (step, quarters) in zip(sums, light, self._across, strict=True):
@@ -144,13 +162,12 @@ class EarlyArithmetic:
                     moved += middle
             np.add(total if quarters else columns, bright[:, None], out=total)
         sums.clip(_LEAST, _MOST, out=sums)
-        even, odd = sums.view(_WORD)
+        words: Array = sums.view(_WORD)
+        even, odd = words
         even >>= EARLY_BITS
         odd *= 1 << (8 - EARLY_BITS)
         odd &= _HIGH_BYTE
-        even |= odd
-        values: Array = even.view(np.uint8)
-        return values
+        return words
 
 
 def _halves(weights: Array) -> tuple[Array, Array]:

@@ -127,6 +127,9 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
     ]
     channels_first = slot if format_.layout == "nchw" else slot.transpose(2, 0, 1)
     scales = normalising(format_, arithmetic.plan.largest)
+    if scales is None and isinstance(arithmetic, EarlyArithmetic):
+        arithmetic.write(samples, channels_first)
+        return
     for rows, values in arithmetic.bands(samples, places.shift):
         write(channels_first[:, rows], values, scales, format_)
 
