@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..media.av_abi import BufferReference, FrameHead, GetBuffer, ffmpeg, frame_structure, set_get_buffer
 from ..media.values import BYTE_BITS
+from .picture_buffers import give_buffers
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
@@ -104,9 +105,13 @@ def _has_marked_field(
 
 
 def _give_black_buffer(context: int, frame: Any, flags: int) -> int:  # noqa: ANN401 - ctypes has no type for a pointer
-    given: int = ffmpeg().avcodec_default_get_buffer2(context, frame, flags)
+    head = frame.contents
+    if _blanks(head.format)[0] is None:
+        given = int(ffmpeg().avcodec_default_get_buffer2(context, frame, flags))
+    else:
+        given = give_buffers(context, head)
     if given >= 0:
-        _blacken(frame.contents)
+        _blacken(head)
     return given
 
 

@@ -18,6 +18,7 @@ from ctypes import (
     c_int,
     c_int64,
     c_size_t,
+    c_ssize_t,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -187,6 +188,8 @@ class SubtitleRectangle(Structure):
 
 GetBuffer = CFUNCTYPE(c_int, c_void_p, POINTER(FrameHead), c_int)
 """``AVCodecContext.get_buffer2``: (context, frame, flags) allocates a decoder's picture."""
+FreeBuffer = CFUNCTYPE(None, c_void_p, c_void_p)
+"""The function of a buffer that nobody uses any more: (opaque, data)."""
 
 
 @cache
@@ -207,6 +210,9 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_stream_get_class", c_void_p, []),
         ("av_mallocz", c_void_p, [c_size_t]),
         ("av_freep", None, [c_void_p]),
+        ("av_buffer_create", POINTER(BufferReference), [c_void_p, c_size_t, FreeBuffer, c_void_p, c_int]),
+        ("av_image_fill_linesizes", c_int, [POINTER(c_int), c_int, c_int]),
+        ("av_image_fill_plane_sizes", c_int, [POINTER(c_size_t), c_int, c_int, POINTER(c_ssize_t)]),
         ("av_get_pix_fmt", c_int, [c_char_p]),
         ("av_get_pix_fmt_name", c_char_p, [c_int]),
         ("av_get_sample_fmt", c_int, [c_char_p]),
@@ -219,6 +225,7 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
         ("av_add_index_entry", c_int, [c_void_p, c_int64, c_int64, c_int, c_int, c_int]),
         ("avcodec_get_class", c_void_p, []),
+        ("avcodec_align_dimensions2", None, [c_void_p, POINTER(c_int), POINTER(c_int), POINTER(c_int)]),
         ("avcodec_default_get_buffer2", c_int, [c_void_p, POINTER(FrameHead), c_int]),
         ("avcodec_parameters_alloc", POINTER(Parameters), []),
         ("avcodec_parameters_free", None, [POINTER(POINTER(Parameters))]),

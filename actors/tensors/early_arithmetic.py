@@ -146,7 +146,7 @@ class EarlyArithmetic:
         return weighed
 
     def _values(self, columns: Array, light: Array) -> Array:
-        """Return even columns in low bytes, odd ones in high bytes: (2, rows' number, 3, rows, words), one word wider."""
+        """Return even columns in low bytes, odd ones in high bytes: (2, rows' number, 3, rows, words); 2 words more."""
         sums = scratch("values", (2, *columns.shape), np.int16)
         middle = columns.reshape(-1)[1:-1]
         for total, bright, (step, quarters) in zip(sums, light, self._across, strict=True):

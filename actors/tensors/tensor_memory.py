@@ -4,7 +4,6 @@ Sources: dlpack.h; the Python array API standard; the CUDA Array Interface, vers
 """
 
 import ctypes
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...errors import UsageError
 from ..surfaces.frames_dlpack import BFLOAT, CPU, CUDA, FLOAT, UNSIGNED, described, exported
+from ..surfaces.idle_memory import IdleMemory, fits
 from .tensor_format import ELEMENT_BYTES, TensorFormat
 
 KINDS: Final = {
@@ -36,7 +36,6 @@ _MOST_IDLE_BYTES: Final = 512 << 20
 """How much memory this process keeps for the tensors of later films: a batch of 64 pictures of 1080p."""
 _LEAST_IDLE_BYTES: Final = 1 << 20
 """The smallest memory that is kept for later films. Smaller memory is not kept, because mapping it costs little."""
-_MOST_LARGER: Final = 2
 _ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, or omit out=."
 
 
@@ -139,37 +138,7 @@ class HostTensor:
     given: object  # the object for the user: an array, or the given ``out``
 
 
-class IdleMemory:
-    """Memory that no tensor uses, up to ``most_bytes``; the longest-idle memory is dropped. Thread-safe.
-
-    Memory of fewer than ``least_bytes`` is not kept.
-    """
-
-    def __init__(self, most_bytes: int = _MOST_IDLE_BYTES, least_bytes: int = _LEAST_IDLE_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._least_bytes = least_bytes
-        self._lock = threading.RLock()  # reentrant: garbage collection may end a tensor while its thread holds the lock
-        self._held: list[NDArray[np.uint8]] = []
-
-    def keep(self, memory: NDArray[np.uint8]) -> None:
-        """Keep memory, unless it is too small or too large."""
-        if not self._least_bytes <= memory.nbytes <= self._most_bytes:
-            return
-        with self._lock:
-            self._held.append(memory)
-            while sum(each.nbytes for each in self._held) > self._most_bytes:
-                del self._held[0]
-
-    def take(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory of about this size, kept or new."""
-        with self._lock:
-            for place, memory in enumerate(self._held):
-                if _fits(memory, size_bytes):
-                    return self._held.pop(place)
-        return np.empty(size_bytes, np.uint8)
-
-
-IDLE: Final = IdleMemory()
+IDLE: Final = IdleMemory(_MOST_IDLE_BYTES, _LEAST_IDLE_BYTES)
 """The memory that this process keeps for the tensors of later films."""
 
 
@@ -191,7 +160,7 @@ class TensorMemory:
             memory = self.free.pop()
         except IndexError:
             memory = self.idle.take(size_bytes)
-        if not _fits(memory, size_bytes):
+        if not fits(memory, size_bytes):
             memory = self.idle.take(size_bytes)
         return np.asarray(_Lent(memory, self))[:size_bytes].view(dtype).reshape(shape)
 
@@ -199,10 +168,6 @@ class TensorMemory:
         """Give the free memory to ``idle``. Idempotent."""
         while self.free:
             self.idle.keep(self.free.pop())
-
-
-def _fits(memory: NDArray[np.uint8], size_bytes: int) -> bool:
-    return size_bytes <= memory.nbytes <= _MOST_LARGER * size_bytes
 
 
 class _Lent:

@@ -177,6 +177,17 @@ def test_pictures_of_any_size_can_be_asked(tmp_path: Path, width: int, height: i
     assert not any(is_incomplete(frame) for frame in pictures(make_clip(tmp_path / "clip.mkv", clip), 0))
 
 
+def test_pictures_in_use_stay_while_others_give_their_memory_back(tmp_path: Path) -> None:
+    """Later decoders use the memory of dropped pictures only; planes of 640x360 are large enough to be kept."""
+    path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(FRAMES), width=640, height=360))
+    expected = shown(pictures(path, 0))
+    held: list[VideoFrame] = []
+    for number in range(4):
+        held += list(pictures(path, FRAMES))[number::4]
+    assert len({frame.planes[0].buffer_ptr for frame in held}) == FRAMES
+    assert shown(held) == [expected[place] for number in range(4) for place in range(number, FRAMES, 4)]
+
+
 @pytest.mark.parametrize("pix_fmt", ["gray", "gray10be", "yuva444p12le", "gbrp", "rgb24", "pal8", "yuyv422"])
 def test_every_pixel_format_has_a_beginning(tmp_path: Path, pix_fmt: str) -> None:
     """Formats without a luma plane begin as zero bytes; fully decoded pictures are unchanged in every format."""

@@ -9,10 +9,11 @@ import pytest
 from codecfleet import UsageError
 from codecfleet.actors.media.values import Colour
 from codecfleet.actors.surfaces.frames_dlpack import BFLOAT, described
+from codecfleet.actors.surfaces.idle_memory import IdleMemory
 from codecfleet.actors.tensors.frame_batch import batch_of
 from codecfleet.actors.tensors.host_tensor import to_tensor
 from codecfleet.actors.tensors.tensor_format import TensorFormat
-from codecfleet.actors.tensors.tensor_memory import HostBfloat16, IdleMemory, TensorMemory
+from codecfleet.actors.tensors.tensor_memory import HostBfloat16, TensorMemory
 
 from .tensor_reference import frame_of, noise
 

@@ -1,0 +1,44 @@
+"""Memory kept for reuse, because the system maps and clears new memory page by page."""
+
+import threading
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_LARGER: Final = 2
+
+
+class IdleMemory:
+    """Memory that no tensor uses, up to ``most_bytes``; the longest-idle memory is dropped. Thread-safe.
+
+    Memory of fewer than ``least_bytes`` is not kept.
+    """
+
+    def __init__(self, most_bytes: int, least_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._least_bytes = least_bytes
+        self._lock = threading.RLock()  # reentrant: garbage collection may end a tensor while its thread holds the lock
+        self._held: list[NDArray[np.uint8]] = []
+
+    def keep(self, memory: NDArray[np.uint8]) -> None:
+        """Keep memory, unless it is too small or too large."""
+        if not self._least_bytes <= memory.nbytes <= self._most_bytes:
+            return
+        with self._lock:
+            self._held.append(memory)
+            while sum(each.nbytes for each in self._held) > self._most_bytes:
+                del self._held[0]
+
+    def take(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Return memory of about this size, kept or new."""
+        with self._lock:
+            for place, memory in enumerate(self._held):
+                if fits(memory, size_bytes):
+                    return self._held.pop(place)
+        return np.empty(size_bytes, np.uint8)
+
+
+def fits(memory: NDArray[np.uint8], size_bytes: int) -> bool:
+    """Return whether memory is large enough for a use, and not far too large."""
+    return size_bytes <= memory.nbytes <= _MOST_LARGER * size_bytes
