@@ -211,7 +211,7 @@ class _Growing:
 
 
 class _Pending:
-    """The packets that are not in a segment yet, as an iterator; when none are left it stops, until the next ``take``."""
+    """The packets that are not in a segment yet, as an iterator; if none are left it stops, until the next ``take``."""
 
     def __init__(self) -> None:
         self._packets: deque[Packet[Stream]] = deque()

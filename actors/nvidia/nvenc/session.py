@@ -171,7 +171,7 @@ class _Rates:
 
 
 def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
-    """Return an encoder's rates: ``rc``, ``multipass`` and ``cq`` of ``settings``, the others as reported in ``native``."""
+    """Return an encoder's rates: ``rc``, ``multipass`` and ``cq`` of ``settings``, the others from ``native``."""
     found = {name: int(getattr(native, field)) for name, field in _COUNTS.items()} | {"cq": settings.cq or 0}
     fps = Fraction(int(native.frameRateNum), int(native.frameRateDen))
     return _Rates(rc=settings.rc, multipass=settings.multipass, fps=fps, **found)
