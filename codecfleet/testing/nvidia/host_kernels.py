@@ -156,7 +156,7 @@ def packed(picture: StridedPicture) -> NDArray[np.uint8]:
     target = found if step == 1 else found.view(np.uint16)
     for source, place in zip(sources, picture.places, strict=True):
         shape, strides = (place.rows, place.columns), (place.pitch * step, place.step * step)
-        np.ndarray(shape, target.dtype, target, place.offset * step, strides)[:] = source << picture.shift
+        np.ndarray(shape, target.dtype, target, place.offset * step, strides)[:] = source
     return found
 
 
