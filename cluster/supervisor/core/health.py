@@ -14,7 +14,7 @@ from ...probes.report.gpu_identity import on_node
 from ...probes.report.xids import XidAction, worst_action, xid_rule
 from ...worker_names import NodeId, WorkerId
 from ..state.conditions import OwnLoad, next_condition, unseen
-from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note
+from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note, Order, Remember
 from ..state.guests import join_guests, percent_part
 from ..state.nodes import NodeBook
 from ..state.quarantine import Cause, Quarantine
@@ -115,11 +115,13 @@ def _heed_xids(
     """Apply the rules for new Xids to the node and its workers; the device's condition already includes the Xids."""
     if not xids:
         return []
+    effects: list[Effect] = []
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     # The only node of a cluster is not drained, because work could go nowhere else. The device is in quarantine anyway.
     if worst_action(xids) is XidAction.DRAIN_NODE and not book.lost and len(state.nodes) > 1:
         draining = next(rule.xid for rule in rules if rule.action is XidAction.DRAIN_NODE)
-        book.lost = f"{device.name} raised Xid {draining}"
+        book.lost, book.order = f"{device.name} raised Xid {draining}", Order.DRAIN
+        effects.append(Remember(state.nodes.orders))
     killing = next((rule.xid for rule in rules if rule.action is XidAction.RESTART_WORKER), None)
     for station in stations if killing is not None else ():
         if station.device == device.device and station.state is StationState.READY and not station.recycle_due:
@@ -127,7 +129,7 @@ def _heed_xids(
             state.is_dirty = True
     name = named(state, device)
     lines = (f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}" for rule in rules)
-    return [Note(LogAction.DEVICE_FAULTED, line, device_ids(device)) for line in lines]
+    return [*effects, *(Note(LogAction.DEVICE_FAULTED, line, device_ids(device)) for line in lines)]
 
 
 def _own_load(

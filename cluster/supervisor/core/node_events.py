@@ -135,9 +135,7 @@ def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Eff
         effects += end_rests(state, book, now_s)
         effects += [book.probe_again(now_s)] if forget_xids(book) or effects else []
     if not event.is_recalled:
-        effects.append(
-            Remember({each.ray.node: each.order for each in state.nodes if each.order is not Order.UNCORDON})
-        )
+        effects.append(Remember(state.nodes.orders))
     before = " before" if event.is_recalled else ""
     line = f"node {state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked{before}"
     return [*effects, Note(LogAction.NODE_ORDERED, line, book.ids)]

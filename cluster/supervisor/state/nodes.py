@@ -62,7 +62,7 @@ class NodeBook:
     # The conditions of GPUs after the last polls, by device.
     conditions: dict[str, Condition] = field(default_factory=dict)
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
-    lost: str = ""  # the Xid because of which the node drains; "" for none
+    lost: str = ""  # the Xid because of which this supervisor drains the node; "" for none
     unseen_polls: int = 0  # failed polls in a row
     unseen_reason: str = ""  # why the last poll failed
     # Devices that the last probe listed and the last poll did not, or the reverse.
@@ -310,6 +310,11 @@ class Nodes:
         found = [book for name, book in self._books.items() if wanted in (book.ray.name, self.title(name))]
         found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
+
+    @property
+    def orders(self) -> dict[NodeId, Order]:
+        """The order of each node that is not simply open."""
+        return {book.ray.node: book.order for book in self._books.values() if book.order is not Order.UNCORDON}
 
     def is_left(self, node: NodeId) -> bool:
         """Return whether Ray is draining this node but not all nodes."""

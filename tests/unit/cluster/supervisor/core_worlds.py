@@ -15,7 +15,9 @@ from codecfleet.cluster.supervisor.state.events import (
     Effect,
     NodesSeen,
     Note,
+    Order,
     Probe,
+    Remember,
     Renewed,
     Reserve,
     Reserved,
@@ -53,6 +55,7 @@ class World:
         self.abandoned: list[Abandon] = []
         self.started: list[Start] = []
         self.notes: list[Note] = []
+        self.kept_orders: dict[NodeId, Order] = {}
         self.pending: list[Effect] = []
         self.feed(NodesSeen(nodes))
 
@@ -86,6 +89,8 @@ class World:
                 self.probes.append(effect)
             case Note():
                 self.notes.append(effect)
+            case Remember(orders):
+                self.kept_orders = dict(orders)
             case Abandon():
                 self.abandoned.append(effect)
             case AnswerReport(_, client, grants):

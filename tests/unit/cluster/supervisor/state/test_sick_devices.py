@@ -91,8 +91,9 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
     assert watched.sessions() == 0
     assert "Xid 79" in book.node.state_reason
     assert book.driving is Driving.RESTS
+    assert watched.world.kept_orders == {watched.ray.node: Order.DRAIN}  # a new supervisor drains it too
     watched.world.feed(Asked(Order.UNCORDON, watched.ray.node))
-    assert book.is_polled
+    assert (book.is_polled, watched.world.kept_orders) == (True, {})
 
 
 def test_the_only_node_stays_in_use(watched: Watched) -> None:
