@@ -10,7 +10,7 @@ _MOST_LARGER: Final = 2
 
 
 class IdleMemory:
-    """Memory that no tensor uses, up to ``most_bytes``; the longest-idle memory is dropped. Thread-safe.
+    """Memory that no tensor or picture uses, up to ``most_bytes``; the longest-idle memory is dropped. Thread-safe.
 
     Memory of fewer than ``least_bytes`` is not kept.
     """
@@ -18,7 +18,8 @@ class IdleMemory:
     def __init__(self, most_bytes: int, least_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._least_bytes = least_bytes
-        self._lock = threading.RLock()  # reentrant: garbage collection may end a tensor while its thread holds the lock
+        # Reentrant, because garbage collection may end a user of memory while its thread holds the lock.
+        self._lock = threading.RLock()
         self._held: list[NDArray[np.uint8]] = []
 
     def keep(self, memory: NDArray[np.uint8]) -> None:
@@ -33,10 +34,17 @@ class IdleMemory:
     def take(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return memory of about this size, kept or new."""
         with self._lock:
-            for place, memory in enumerate(self._held):
-                if fits(memory, size_bytes):
-                    return self._held.pop(place)
+            for memory in list(self._held):
+                # Garbage collection may call ``keep``, which may drop this memory.
+                if fits(memory, size_bytes) and self._forget(memory):
+                    return memory
         return np.empty(size_bytes, np.uint8)
+
+    def _forget(self, memory: NDArray[np.uint8]) -> bool:
+        """Stop holding this memory; return whether it was held."""
+        before = len(self._held)
+        self._held = [each for each in self._held if each is not memory]
+        return len(self._held) < before
 
 
 def fits(memory: NDArray[np.uint8], size_bytes: int) -> bool:

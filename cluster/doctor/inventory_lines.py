@@ -174,7 +174,11 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
     gpus = whole["nvml"]["devices"] if report.gpus else []
     if part == "vgpu":
         said = ("virtualization", "uuid", "uuid_is_stable", "pci_bus_id", "use", "licences", "facts")
-        guests = {gpu["uuid"]: {key: gpu[key] for key in said} for gpu in gpus if gpu["virtualization"] in GUEST_VIEWS}
+        guests = {
+            device.key: {key: gpu[key] for key in said}
+            for device, gpu in zip(report.gpus, gpus, strict=True)
+            if gpu["virtualization"] in GUEST_VIEWS
+        }
         found = {"hosts": whole["vgpu_hosts"], "guests": guests}
     elif part == "mig":
         found = {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}

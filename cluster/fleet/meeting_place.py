@@ -101,7 +101,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory of warm fleets; sockets are opened through its descriptor, as their paths may be too long."""
+    """The open directory of warm fleets and nodes; paths may be too long, so sockets are opened by its descriptor."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -169,13 +169,15 @@ class MeetingPlace:
         return [name for name in found if name.startswith(NODE_PREFIX) is of_nodes]
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to the warm fleet with this name.
+        """Connect to the warm fleet or node with this name.
 
-        Raises OSError if the fleet does not answer, or belongs to another user.
+        Raises OSError if it does not answer, or belongs to another user.
         """
         end = socket.socket(socket.AF_UNIX)
         try:
+            end.settimeout(0)  # else a program that accepts nothing may hold its callers, and their lock
             end.connect(self._reached(name))
+            end.settimeout(None)
             _refuse_others(end)
         except BaseException:
             end.close()

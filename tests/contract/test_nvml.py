@@ -146,6 +146,16 @@ def test_engines_of_a_slice_are_measured() -> None:
     assert missing(encoders).absence is Absence.NOT_FOUND
 
 
+@pytest.mark.parametrize("broken", ["nvmlGpmSampleAlloc", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"])
+def test_a_measurement_that_fails_is_absent_and_leaves_no_sample(broken: str) -> None:
+    """The poll has the slice without the use of its engines."""
+    fake = busy(FakeNvml(node(H100_MIG)))
+    fake.faults[broken] = UNKNOWN
+    ((decoders, encoders),) = slice_percents(fake)
+    assert missing(decoders)
+    assert missing(encoders)
+
+
 def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
     """A driver that does not know the metrics of encoders still reports the use of decoders."""
     fake = busy(FakeNvml(node(H100_MIG)))

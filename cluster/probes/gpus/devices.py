@@ -3,7 +3,7 @@
 Each probe opens and closes the library, so that a replaced driver is noticed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cuda.tables import cuda_version
@@ -71,10 +71,11 @@ def _probe_devices(nvml: NvmlLike, count: int) -> tuple[DeviceReport, ...]:
     handles = [ask_named(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
     reached = {str(index): handle for index, handle in enumerate(handles) if not isinstance(handle, Unavailable)}
     with watch_events(nvml, reached) as watch:
+        devices = [_probe_device(nvml, index, handle) for index, handle in enumerate(handles)]
         events = watch.poll()
+    xids = [tuple(event.xid for event in events if event.device == str(index)) for index in range(count)]
     return tuple(
-        _probe_device(nvml, index, handle, tuple(event.xid for event in events if event.device == str(index)))
-        for index, handle in enumerate(handles)
+        replace(device, health=replace(device.health, xids=seen)) for device, seen in zip(devices, xids, strict=True)
     )
 
 
@@ -90,7 +91,7 @@ def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str]
     return DeviceQuestions(nvml, handle, guest_absence) if virtualization == GUEST else DeviceQuestions(nvml, handle)
 
 
-def _probe_device(nvml: NvmlLike, index: int, handle: Maybe[Any], xids: tuple[int, ...]) -> DeviceReport:
+def _probe_device(nvml: NvmlLike, index: int, handle: Maybe[Any]) -> DeviceReport:
     virtualization = ask_virtualization(questions_for(nvml, handle))
     questions = questions_for(nvml, handle, virtualization)
     # Profiles seen in a guest would describe the physical GPU.
@@ -118,7 +119,7 @@ def _probe_device(nvml: NvmlLike, index: int, handle: Maybe[Any], xids: tuple[in
         licences=ask_licences(questions) if virtualization in GUEST_VIEWS else _NO_GUEST,
         facts=facts,
         # Health comes last, so that it includes faults that other queries found.
-        health=probe_health(questions, xids),
+        health=probe_health(questions),
     )
 
 

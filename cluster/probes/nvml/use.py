@@ -111,7 +111,7 @@ def _percent(value: int) -> int | None:
     return int(value) if int(value) <= FULL_PERCENT else None
 
 
-def probe_health(questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
+def probe_health(questions: DeviceQuestions, xids: tuple[int, ...] = ()) -> Health:
     """Query a device's health. Call this last, because ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(

@@ -23,6 +23,15 @@ class DevicePart:
     visible: str  # the device's name in CUDA_VISIBLE_DEVICES
 
 
+@dataclass(frozen=True, slots=True)
+class NamedSlice:
+    """A MIG device: one compute instance of a GPU instance."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedGpu:
     """The NVML number and the names of a GPU; unknown names are ""."""
@@ -32,7 +41,7 @@ class NamedGpu:
     bus_id: str = ""
     is_guest: bool = False
     is_cut: bool = False  # whether the GPU is in MIG mode; work then runs on its slices
-    slices: tuple[str, ...] = ()  # the UUIDs of the GPU's slices
+    slices: tuple[NamedSlice, ...] = ()
     trouble: str = ""  # why the GPU cannot be used; "" if it can be used
 
     @property
@@ -46,7 +55,7 @@ class NamedGpu:
     def parts(self) -> tuple[DevicePart, ...]:
         """The devices to which work can be pinned: the GPU itself or its slices."""
         if self.is_cut:
-            return tuple(DevicePart(uuid, uuid) for uuid in self.slices)
+            return tuple(DevicePart(piece.uuid, piece.uuid) for piece in self.slices)
         return (DevicePart(self.identity, self.uuid or str(self.index)),)
 
 
@@ -73,7 +82,9 @@ def named_gpu(
         bus_id=known(bus_id, ""),
         is_guest=known(virtualization, "") == GUEST,
         is_cut=slices is not None,
-        slices=tuple(each.uuid for each in slices or ()),
+        slices=tuple(
+            NamedSlice(each.uuid, each.gpu_instance, known(each.compute_instance, 0)) for each in slices or ()
+        ),
     )
 
 
@@ -153,7 +164,7 @@ class ShownGpus:
     @property
     def for_ray(self) -> str | None:
         """The CUDA_VISIBLE_DEVICES with which Ray counts each slice as a GPU; None if there are no slices."""
-        slices = {uuid for gpu in self.gpus for uuid in gpu.slices}
+        slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
         has_slices = any(part.identity in slices for part in self.parts)
         return ",".join(part.visible for part in self.parts) if has_slices else None
 
@@ -161,7 +172,7 @@ class ShownGpus:
 def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:
     if gpu.uuid in wanted:
         return gpu
-    slices = tuple(uuid for uuid in gpu.slices if uuid in wanted)
+    slices = tuple(piece for piece in gpu.slices if piece.uuid in wanted or _old_name(gpu, piece) in wanted)
     return replace(gpu, slices=slices) if slices else None
 
 
@@ -182,10 +193,20 @@ def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | 
         return gpus[int(entry)].parts if int(entry) < len(gpus) else None
     if not entry.startswith(_UNIQUE):
         return None
-    slices = [(DevicePart(uuid, uuid),) for gpu in gpus for uuid in gpu.slices if uuid.startswith(entry)]
+    slices = [
+        DevicePart(piece.uuid, piece.uuid)
+        for gpu in gpus
+        for piece in gpu.slices
+        if piece.uuid.startswith(entry) or _old_name(gpu, piece) == entry
+    ]
     wholes = [gpu.parts for gpu in gpus if gpu.uuid.startswith(entry)]
-    found = [*slices, *wholes]
+    found = [*((piece,) for piece in slices), *wholes]
     return found[0] if len(found) == 1 else None
+
+
+def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
+    """Return the name of a slice in the spelling of drivers before R470."""
+    return f"MIG-{gpu.uuid}/{piece.gpu_instance}/{piece.compute_instance}"
 
 
 def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:

@@ -44,7 +44,7 @@ def is_lasting(trials: tuple[Trial, ...]) -> bool:
 def load_trials(file: Path | None) -> tuple[Trial, ...] | None:
     """Return the cached trials; None if there are none, or if the file cannot be read."""
     try:
-        return None if file is None else _adapter().validate_json(file.read_bytes())
+        return None if file is None else _adapter().validate_json(file.read_bytes()) or None
     except (OSError, ValidationError):
         return None
 

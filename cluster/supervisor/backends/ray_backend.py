@@ -4,6 +4,7 @@ Workers and reservations are detached and named by station and epoch, so that th
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -69,9 +70,8 @@ class RayBackend(RayCalls):
         if are_late_together(late, len(workers)):
             answers |= await self._facts_of(late)
         found = {worker: answer for worker, answer in answers.items() if isinstance(answer, WorkerFacts)}
-        for worker, answer in answers.items():
-            if isinstance(answer, Exception):
-                await self._refuse(worker, answer)
+        refused = ((worker, answer) for worker, answer in answers.items() if isinstance(answer, Exception))
+        await asyncio.gather(*itertools.starmap(self._refuse, refused))
         await self.sweep(frozenset(found))
         return tuple(FoundWorker(worker, facts, worker in reserved) for worker, facts in found.items())
 

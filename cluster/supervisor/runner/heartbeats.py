@@ -23,7 +23,7 @@ _NOTHING_DONE = Heartbeat(0, ())
 
 @dataclass(slots=True, kw_only=True)
 class Heartbeats:
-    """Each worker's last heartbeat and speed. A worker that does not answer for ``limit_s`` is reported dead."""
+    """Each worker's last heartbeat and speed; ``silent_workers`` decides which workers are reported dead."""
 
     backend: ClusterBackend
     limit_s: float
@@ -89,7 +89,8 @@ class Heartbeats:
                 line = f"the heartbeat of worker {worker} cannot be read: {first_line(error)}"
                 log(LogAction.DEFECT, line, LogIds(worker=worker), error)
         else:
-            self._compare(worker, heartbeat)
+            if worker in self._asked_s:  # else it was forgotten meanwhile
+                self._compare(worker, heartbeat)
         finally:
             self._asked_s.pop(worker, None)
 

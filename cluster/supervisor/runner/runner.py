@@ -320,7 +320,7 @@ class SupervisorRunner(SupervisorClient):
                 case events.Remember() | events.KeepQuarantines():
                     self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._clock())))
                 case _:
-                    self._tasks.spawn(type(effect).__name__, self._orders.give(effect))
+                    self._tasks.spawn(f"the order {effect}", self._orders.give(effect))
 
     def _fail(self, task: str, error: BaseException) -> None:
         """End the supervisor after the first failure of a task; another supervisor takes over."""

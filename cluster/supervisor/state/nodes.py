@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState, Node, cordoned
 from ...probes.report.engines import Engine
-from ...probes.report.gpu_identity import NamedGpu, ShownGpus, on_node
+from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, on_node
 from ...probes.vgpu.hosted import HostedVgpu
 from ...ray.keeper import Driving
 from ...worker_names import NodeId
@@ -261,7 +261,7 @@ def _shown_by(node: Node) -> ShownGpus:
     devices = node.gpus
     gpus = []
     for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
-        slices = tuple(device.device for device in devices if device.parent == gpu)
+        slices = tuple(NamedSlice(device.device, 0, 0) for device in devices if device.parent == gpu)
         gpus.append(NamedGpu(index=index, uuid=gpu, is_cut=bool(slices), slices=slices))
     return ShownGpus(tuple(gpus))
 

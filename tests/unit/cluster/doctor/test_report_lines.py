@@ -144,6 +144,16 @@ def test_nodes_and_devices_agree() -> None:
     assert devices_document(reports("vgpu"), "vgpu")["nodes"][0]["hosts"]
 
 
+def test_a_guest_without_a_uuid_has_another_name() -> None:
+    """In the JSON document about vGPUs."""
+    nameless = Unavailable(Absence.NOT_SUPPORTED, "the driver gives no UUID")
+    guest = next(report for name in FLEETS for report in reports(name) if any(gpu.kind.is_guest for gpu in report.gpus))
+    gpus = tuple(replace(gpu, uuid=nameless) for gpu in guest.gpus)
+    found = replace(guest, nvml=replace(guest.nvml, devices=gpus))
+    (document,) = devices_document([found], "vgpu")["nodes"]
+    assert list(document["guests"]) == [gpu.key for gpu in gpus if gpu.kind.is_guest]
+
+
 def test_long_words_stand_alone() -> None:
     """A file name that is longer than a line is not split, so that it can be copied."""
     name = "x" * 150

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus, on_node, unit_given
+from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, on_node, unit_given
 
 CUT = NamedGpu(
     index=1,
     uuid="GPU-bbbb-1",
     bus_id="00000000:02:00.0",
     is_cut=True,
-    slices=("MIG-1111", "MIG-1122", "MIG-2222"),
+    slices=(NamedSlice("MIG-1111", 1, 0), NamedSlice("MIG-1122", 1, 1), NamedSlice("MIG-2222", 5, 0)),
 )
 GPUS = (
     NamedGpu(index=0, uuid="GPU-aaaa-0", bus_id="00000000:01:00.0"),
@@ -53,6 +53,8 @@ def test_a_guest_is_still_shown_by_its_uuid() -> None:
         ("MIG-2222,MIG-1111", [("MIG-2222",), ("MIG-1111",)]),
         ("MIG-22", [("MIG-2222",)]),
         ("MIG-11", []),
+        ("MIG-GPU-bbbb-1/1/1", [("MIG-1122",)]),
+        ("MIG-GPU-bbbb-1/7/0", []),
         ("", []),
         ("NoDevFiles", []),
         ("-1", []),
@@ -111,6 +113,7 @@ def test_what_ray_is_to_be_started_with(visible: str | None, for_ray: str | None
 def test_a_container_is_given_slices_by_name() -> None:
     """Only entries of NVIDIA_VISIBLE_DEVICES that are UUIDs count; numbers and words are meant for the host."""
     assert ShownGpus(GPUS, container="MIG-2222,GPU-cccc-2").units(2).units == (("MIG-2222",), ("GPU-cccc-2",))
+    assert ShownGpus(GPUS, container="MIG-GPU-bbbb-1/1/0").units(1).units == (("MIG-1111",),)
     for words in ("all", "0", "void", "none", "", "GPU-of-elsewhere"):
         assert ShownGpus(GPUS, container=words).given == GPUS
 
