@@ -59,7 +59,7 @@ PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; sho
 PROBE_LOOK_S = 0.1
 FRESH_S = 3.0  # slots are granted only if this supervisor was known to be the newest within this time
 READY = frozenset({StationState.READY})
-STOPPING = events.Stop.__name__  # the name of the tasks that stop workers
+STOPPING = "stop"  # the name of the tasks that stop workers
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 
@@ -319,8 +319,10 @@ class SupervisorRunner(SupervisorClient):
                     self._tasks.spawn("resizing", self.resizing.resize(effect))
                 case events.Remember() | events.KeepQuarantines():
                     self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._clock())))
+                case events.Stop():
+                    self._tasks.spawn(STOPPING, self._orders.give(effect))
                 case _:
-                    self._tasks.spawn(f"the order {effect}", self._orders.give(effect))
+                    self._tasks.spawn(f"order {effect}", self._orders.give(effect))
 
     def _fail(self, task: str, error: BaseException) -> None:
         """End the supervisor after the first failure of a task; another supervisor takes over."""
