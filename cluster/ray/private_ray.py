@@ -125,8 +125,9 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     choice = workers_driver(_DRIVER_LIMIT_S)
     if choice.search_path is not None:
         chosen[LIBRARY_PATH] = choice.search_path
-    notes = tuple(filter(None, [choice.note]))
-    slices = _slices_for_ray()
+    slices, lost = _gpus_for_ray()
+    without_gpus = f"Ray was started without GPUs, because it cannot start with a lost GPU: {lost}" if lost else ""
+    notes = tuple(filter(None, [choice.note, without_gpus]))
     if slices is not None:
         chosen[CUDA_VARIABLE] = slices
     with environment(private_variables(os.environ, chosen)), plain_names(directory), sigterm_untouched():
@@ -136,7 +137,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             "address": "local",
             "namespace": NAMESPACE,
             "num_cpus": cores,
-            "num_gpus": None if slices is None else slices.count(",") + 1,
+            "num_gpus": 0 if lost else None if slices is None else slices.count(",") + 1,
             "include_dashboard": False,
             "log_to_driver": False,
             "logging_level": logging.CRITICAL,
@@ -181,13 +182,18 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
         raise FleetUnavailable(message, advice)
 
 
-def _slices_for_ray() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice; None if this machine has no slices."""
+def _gpus_for_ray() -> tuple[str | None, str]:
+    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice, and why the first GPU is lost.
+
+    The first is None on a machine without slices, the second "" if the GPU answers. Ray 2.60 asks NVML for the name of
+    the first GPU when it starts, and fails if there is no answer.
+    """
     nvml = open_nvml()
     if nvml is None:
-        return None
+        return None, ""
     try:
-        return shown_gpus(nvml, os.environ).for_ray
+        shown = shown_gpus(nvml, os.environ)
+        return shown.for_ray, shown.gpus[0].trouble if shown.gpus else ""
     finally:
         nvml.nvmlShutdown()
 

@@ -146,6 +146,14 @@ def test_nvenc_searches_for_a_quality(clip: Path, tmp_path: Path, codec: str) ->
     assert all(1 < segment["quality"]["encodes"] <= 4 for segment in report["segments"])
 
 
+def test_a_gpu_that_was_lost_before_ray_starts(clip: Path, tmp_path: Path) -> None:
+    """Ray starts without GPUs, and the job runs in software."""
+    lost = [Fault(function="nvmlDeviceGetUUID", action=Action.LOSE, call=1)]
+    done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost)
+    assert done.returncode == 0, done.stderr
+    assert report["encoder_kind"].startswith("libx264")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # workers that die five times, twice: 160 s on busy cores
 def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
