@@ -34,17 +34,12 @@ class IdleMemory:
     def take(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return memory of about this size, kept or new."""
         with self._lock:
-            for memory in list(self._held):
-                # Garbage collection may call ``keep``, which may drop this memory.
-                if fits(memory, size_bytes) and self._forget(memory):
-                    return memory
+            found = next((each for each in self._held if fits(each, size_bytes)), None)
+            if found is not None:
+                # By identity: garbage collection may have called ``keep``, which may have dropped this memory.
+                self._held = [each for each in self._held if each is not found]
+                return found
         return np.empty(size_bytes, np.uint8)
-
-    def _forget(self, memory: NDArray[np.uint8]) -> bool:
-        """Stop holding this memory; return whether it was held."""
-        before = len(self._held)
-        self._held = [each for each in self._held if each is not memory]
-        return len(self._held) < before
 
 
 def fits(memory: NDArray[np.uint8], size_bytes: int) -> bool:

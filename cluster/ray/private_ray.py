@@ -128,8 +128,10 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     slices, lost = _gpus_for_ray()
     without_gpus = f"Ray was started without GPUs, because it cannot start with a lost GPU: {lost}" if lost else ""
     notes = tuple(filter(None, [choice.note, without_gpus]))
+    counted = None  # by Ray
     if slices is not None:
         chosen[CUDA_VARIABLE] = slices
+        counted = slices.count(",") + 1
     with environment(private_variables(os.environ, chosen)), plain_names(directory), sigterm_untouched():
         imported_before = _import_ray()
         reread_environment()
@@ -137,7 +139,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             "address": "local",
             "namespace": NAMESPACE,
             "num_cpus": cores,
-            "num_gpus": 0 if lost else None if slices is None else slices.count(",") + 1,
+            "num_gpus": 0 if lost else counted,
             "include_dashboard": False,
             "log_to_driver": False,
             "logging_level": logging.CRITICAL,

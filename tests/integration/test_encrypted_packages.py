@@ -203,7 +203,7 @@ def test_no_key_is_in_a_command_line_or_in_an_error(tmp_path: Path, monkeypatch:
 
 
 def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of at most a block stand for it: Packager cannot write more."""
+    """A limit on the size of files acts like a full disk: Packager cannot write more than a block."""
     _needs_packager()
     tool, real = tmp_path / "packager", sealing.packager()
     tool.write_text(f'#!/bin/sh\ntrap "" XFSZ\nulimit -f 1\nexec {real} "$@"\n')

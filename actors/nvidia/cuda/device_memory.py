@@ -19,7 +19,7 @@ from .context import Cuda, Stream
 from .memory import BufferPool, MemoryBudget, PooledBuffer
 
 UNKNOWN_STREAM: Final = -1
-"""Stands for any stream. In the array API standard, a consumer passes -1 to keep the producer from synchronising."""
+"""Any stream. In the array API standard, a consumer passes -1 to keep the producer from synchronising."""
 _IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating takes a driver call, and without memory pools it waits for the device."""
 
