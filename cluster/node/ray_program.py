@@ -7,6 +7,7 @@ import threading
 from importlib.metadata import entry_points
 
 from ...actors.process.running import end_with
+from ..ray.private.lost_gpu import lost_gpu_allowed
 from ..ray.private.nodes import drain_for
 
 
@@ -22,7 +23,8 @@ def main() -> None:
     threading.Thread(target=_obey, args=(int(orders),), daemon=True).start()
     sys.argv[:] = ["ray", *arguments]
     (ray,) = entry_points(group="console_scripts", name="ray")
-    sys.exit(ray.load()())
+    with lost_gpu_allowed():
+        sys.exit(ray.load()())
 
 
 def _obey(orders: int) -> None:

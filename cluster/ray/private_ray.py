@@ -32,6 +32,7 @@ from .orphan_reaper import end_processes_in, open_files, processes_in
 from .private.connection import reread_environment
 from .private.guard import TESTED_MINORS
 from .private.lean_start import init_lean, why_no_lean_start
+from .private.lost_gpu import lost_gpu_allowed
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
 from .ray_words import first_line
@@ -125,13 +126,10 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     choice = workers_driver(_DRIVER_LIMIT_S)
     if choice.search_path is not None:
         chosen[LIBRARY_PATH] = choice.search_path
-    slices, lost = _gpus_for_ray()
-    without_gpus = f"Ray was started without GPUs, because it cannot start with a lost GPU: {lost}" if lost else ""
-    notes = tuple(filter(None, [choice.note, without_gpus]))
-    counted = None  # by Ray
+    notes = tuple(filter(None, [choice.note]))
+    slices = _slices_for_ray()
     if slices is not None:
         chosen[CUDA_VARIABLE] = slices
-        counted = slices.count(",") + 1
     with environment(private_variables(os.environ, chosen)), plain_names(directory), sigterm_untouched():
         imported_before = _import_ray()
         reread_environment()
@@ -139,17 +137,18 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             "address": "local",
             "namespace": NAMESPACE,
             "num_cpus": cores,
-            "num_gpus": 0 if lost else counted,
+            "num_gpus": None if slices is None else slices.count(",") + 1,
             "include_dashboard": False,
             "log_to_driver": False,
             "logging_level": logging.CRITICAL,
             "object_store_memory": store_bytes(),
         }
         obstacle = why_no_lean_start()
-        if not obstacle:
-            init_lean(options, directory / "r", watch.note, watch.check)
-            return notes
-        _start_publicly(options, directory, imported_before=imported_before)
+        with lost_gpu_allowed():
+            if not obstacle:
+                init_lean(options, directory / "r", watch.note, watch.check)
+                return notes
+            _start_publicly(options, directory, imported_before=imported_before)
         return (*notes, f"Ray was started through its public options only, which takes longer: {obstacle}")
 
 
@@ -184,18 +183,13 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
         raise FleetUnavailable(message, advice)
 
 
-def _gpus_for_ray() -> tuple[str | None, str]:
-    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice, and why the first GPU is lost.
-
-    The first is None on a machine without slices, the second "" if the GPU answers. Ray 2.60 asks NVML for the name of
-    the first GPU when it starts, and fails if there is no answer.
-    """
+def _slices_for_ray() -> str | None:
+    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice; None if this machine has no slices."""
     nvml = open_nvml()
     if nvml is None:
-        return None, ""
+        return None
     try:
-        shown = shown_gpus(nvml, os.environ)
-        return shown.for_ray, shown.gpus[0].trouble if shown.gpus else ""
+        return shown_gpus(nvml, os.environ).for_ray
     finally:
         nvml.nvmlShutdown()
 

@@ -15,6 +15,7 @@ from codecfleet.cluster.fleet_variables import EVENTS
 from tests.chosen_gpus import BY_CODECFLEET, BY_RAY, REPOSITORY, SHARER, assert_chosen, ways, workers_gpus
 from tests.integration.ray_cluster import RayCluster, ray_cluster
 
+from .scenario import Action, Fault
 from .simulated_driver import needs
 from .test_slices import ON_NVENC, PARTS, clip, machine, processes, report_of, simulated
 
@@ -82,6 +83,14 @@ def test_two_nodes_of_one_machine_share_no_gpu(cluster: RayCluster, events: Path
         cluster.started_node(env=variables, start=BY_RAY),
     ):
         assert_chosen(workers_gpus(events, cluster.env, len(gpus.uuids)), gpus.uuids)
+
+
+def test_a_node_that_lost_its_first_gpu_uses_the_others(cluster: RayCluster, events: Path, tmp_path: Path) -> None:
+    """The node starts, and the workers of the other GPUs have the GPUs that placement chose."""
+    lost = [Fault(function="nvmlDeviceGetUUID", action=Action.LOSE, call=1)]
+    others = dict([*KINDS["whole"].uuids.items()][1:])
+    with cluster.started_node("--", env=simulated("whole", tmp_path / "simulation", lost), start=BY_CODECFLEET):
+        assert_chosen(workers_gpus(events, cluster.env, len(others)), others)
 
 
 @pytest.mark.parametrize("kind", KINDS)

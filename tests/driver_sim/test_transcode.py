@@ -35,12 +35,18 @@ SEAM_PICTURES = 2
 
 
 def transcode(
-    film: Path, output: Path, options: str, faults: Sequence[Fault] = (), *, is_ray_first: bool = True
+    film: Path,
+    output: Path,
+    options: str,
+    faults: Sequence[Fault] = (),
+    *,
+    is_ray_first: bool = True,
+    fleet: str = "rtx-4090",
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command line on a machine with one simulated GPU; return the process and the report."""
+    """Run the command line on the simulated first machine of a fleet; return the process and the report."""
     folder = output.parent / "simulation"
     folder.mkdir(exist_ok=True)
-    scenario = Scenario(machine=machine("rtx-4090"), faults=tuple(faults))
+    scenario = Scenario(machine=machine(fleet), faults=tuple(faults))
     simulated = simulated_environment(scenario, folder, shared_state=True)
     report = output.with_suffix(".json")
     command = [sys.executable, "-m", "codecfleet", "transcode", str(film), str(output), *options.split(), *OPTIONS]
@@ -146,12 +152,13 @@ def test_nvenc_searches_for_a_quality(clip: Path, tmp_path: Path, codec: str) ->
     assert all(1 < segment["quality"]["encodes"] <= 4 for segment in report["segments"])
 
 
-def test_a_gpu_that_was_lost_before_ray_starts(clip: Path, tmp_path: Path) -> None:
-    """Ray starts without GPUs, and the job runs in software."""
+@pytest.mark.parametrize(("fleet", "encoder"), [("rtx-4090", "libx264"), ("l4-x4", "h264_nvenc")])
+def test_a_gpu_that_was_lost_before_ray_starts(fleet: str, encoder: str, clip: Path, tmp_path: Path) -> None:
+    """The machine's other GPUs work; without another one, the job runs in software."""
     lost = [Fault(function="nvmlDeviceGetUUID", action=Action.LOSE, call=1)]
-    done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost)
+    done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost, fleet=fleet)
     assert done.returncode == 0, done.stderr
-    assert report["encoder_kind"].startswith("libx264")
+    assert report["encoder_kind"].startswith(encoder)
 
 
 @pytest.mark.slow

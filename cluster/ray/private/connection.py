@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import reduce
 from importlib import import_module
+from inspect import getattr_static
 from typing import Any, Final
 
 from .guard import why_unknown
@@ -27,15 +29,21 @@ def quiet_connection() -> AbstractContextManager[None]:
 @contextmanager
 def replaced(replacements: Mapping[str, object]) -> Iterator[None]:
     """Replace attributes of Ray's modules, and restore them for a later ``ray.init`` by the user."""
-    places = [(import_module(f"ray._private.{name.split('.')[0]}"), name.split(".")[1]) for name in replacements]
-    former = [getattr(module, attribute) for module, attribute in places]
-    for (module, attribute), value in zip(places, replacements.values(), strict=True):
-        setattr(module, attribute, value)
+    places = [_place(name) for name in replacements]
+    former = [getattr_static(owner, attribute) for owner, attribute in places]
+    for (owner, attribute), value in zip(places, replacements.values(), strict=True):
+        setattr(owner, attribute, value)
     try:
         yield
     finally:
-        for (module, attribute), value in zip(places, former, strict=True):
-            setattr(module, attribute, value)
+        for (owner, attribute), value in zip(places, former, strict=True):
+            setattr(owner, attribute, value)
+
+
+def _place(name: str) -> tuple[Any, str]:
+    """Return the module or class that holds an attribute below ``ray._private``, and the attribute's name."""
+    module, *owners, attribute = name.split(".")
+    return reduce(getattr, owners, import_module(f"ray._private.{module}")), attribute
 
 
 def reread_environment() -> bool:
