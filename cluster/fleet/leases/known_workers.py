@@ -122,6 +122,12 @@ class KnownWorkers:
         self._faults.append(replace(fault, number=next(self._numbers)))
 
 
+def abandoned(label: str) -> WorkerLost:
+    """Return the error for work that a supervisor cancelled because no report of this program reached it."""
+    message = f"{label} was cancelled by a supervisor that no longer heard from this program"
+    return WorkerLost(message, "Submit the same work again.")
+
+
 def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
     """Return the error for work whose result was lost although the worker lives."""
     match failure:

@@ -22,7 +22,7 @@ from ..pool import Asked, ClientName, Pool, PoolState
 from ..run import ResultOrigin, RunProgress, WorkRun
 from .demands import Demands, unrecoverable
 from .ground import Ground
-from .known_workers import AFTER_A_DEATH, lost_in_transit
+from .known_workers import AFTER_A_DEATH, abandoned, lost_in_transit
 from .lease_client import LeaseClient
 from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTimes
 
@@ -369,8 +369,11 @@ class LeasedPool(Pool):
         elif (wait_s := pending.wait_s(outcome)) is not None:
             asyncio.get_running_loop().call_later(wait_s, self._queue, pending)
         else:
-            outcome.error.where = worker
-            pending.run.fail(outcome.error, origin)
+            # This pool cancels only runs that have ended already.
+            is_abandoned = isinstance(outcome.error, Cancelled)
+            error = abandoned(pending.work.label) if is_abandoned else outcome.error
+            error.where = worker
+            pending.run.fail(error, origin)
 
     def _tell_fault(self, fault: DeviceFault) -> None:
         self.client.workers.faulted(fault)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codecfleet.actors.worker.orders import GoneClients
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.fleet.pool import ClientName, more_slots
 from codecfleet.cluster.machine import OomKills
@@ -104,6 +105,21 @@ async def test_a_kill_for_memory_is_named(kills: int, error: type[WorkerLost]) -
         found = await asyncio.gather(*running, return_exceptions=True)
     assert [type(each) for each in found] == [error, error]
     assert str(found[0]) == str(found[1])
+
+
+async def test_work_that_only_a_supervisor_cancelled_is_lost() -> None:
+    """A supervisor that was cut off counts this program as gone and cancels its work, which may run again."""
+    pool, backend, _ = leased_pool(2, name=ClientName("fleet"))
+    async with pool:
+        run = pool.submit(works.Dwell(job="j", label="a", seconds=3))
+        while not run.progress.worker:  # noqa: ASYNC110 - another thread's progress sets no event
+            await asyncio.sleep(0.001)
+        worker = next(iter(backend.workers))
+        await backend.abandon(worker, GoneClients(frozenset(["fleet.0"])))
+        with pytest.raises(WorkerLost, match="cancelled by a supervisor") as lost:
+            await run
+        assert lost.value.where == worker
+        assert await pool.submit(works.Count(job="j", label="a"))
 
 
 async def test_connections_that_are_gone_give_their_slots_back() -> None:
