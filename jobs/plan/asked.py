@@ -37,9 +37,10 @@ class AskedFor:
 
 
 def asked_of(spec: TranscodeSpec, *, one_pass: bool = False) -> AskedFor:
-    """Return the decisions that a request implies; with ``one_pass``, each segment is encoded once at its average rate.
+    """Return the decisions that a request implies.
 
-    Raises RequestError: no source could satisfy the request.
+    With ``one_pass``, each segment is encoded only once, at the requested average rate. Raises RequestError: no
+    source could satisfy the request.
     """
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec

@@ -9,12 +9,12 @@ from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, T
 from ...errors import Unsupported
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020, as in nearly all HDR
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices taken for BT.2020: nearly all HDR has them
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 
 def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
-    """Return the requested tone mapping; None for SDR. Raises Unsupported: HDR that is not BT.2020."""
+    """Return the tone mapping; None for SDR or without a request. Raises Unsupported: HDR that is not BT.2020."""
     colour = source.colour
     if spec.tonemap is None or colour.transfer not in TRANSFERS:
         return None
