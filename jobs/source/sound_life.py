@@ -1,7 +1,7 @@
 """Finds changes in the format of a sound track: broadcasts switch channels and sample rates.
 
-Packet headers show a change, or the container sends a new configuration with a packet. A track whose first packet shows
-that its format cannot change is not read further.
+Packet headers show a change, or the container sends a new configuration with a packet. If codec and container cannot
+announce a change, only the track's first packet is read.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SEVERAL = 2
 _MOST_SHOWN = 3
-_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: Formats other than mp4 with configurations in packets
+_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: They send new configurations with packets, as mp4 does
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class _Life:
                 self._add(self._coming)
 
     def _given(self, packet: "Packet[Stream]") -> bytes:
-        """Return the configuration that came with a packet, otherwise the track's first configuration."""
+        """Return a packet's new configuration, or the track's for the first packet; b"" if there is none."""
         if (configuration := side_data(packet).get("new_extradata")) is not None:
             return bytes(configuration)
         return b"" if self.formats or self._has_headers else self._configuration
