@@ -41,7 +41,7 @@ class SoundTrack:
     url: str
     number: int  # the track's number among the file's audio tracks
     index: int  # the stream's index
-    zero_s: Fraction
+    zero_s: Fraction  # the first video frame's time on the file's clock
     codec: str
     rate_hz: int
     frame_samples: int

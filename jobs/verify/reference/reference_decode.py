@@ -149,7 +149,7 @@ def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
 class SequentialDecode:
     """One sequential decode of a video track. Iterate once to get the frames in the order of the decoder's output.
 
-    ``frame.opaque`` has a list: an offset, and what ``MessageReader`` found in the frame's packet.
+    ``frame.opaque`` is a list of rule R1's offset and the HDR10+ messages that ``MessageReader`` found for the frame.
     ``damaged_packets`` counts the packets that failed to decode. All fields are final once the iteration has ended.
     """
 
@@ -180,8 +180,7 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # This is a list instead of the number: PyAV looks opaque values up by identity, and equal numbers may be
-            # one object.
+            # A list, because PyAV looks opaque values up by identity, and equal numbers may be one object.
             packet.opaque = noted = [offset, reader.read(bytes(packet))]
             for frame in self._decoded(packet):
                 # VP9 delays no picture, so the packet just read is the picture's own. If a picture is shown again, PyAV

@@ -57,7 +57,7 @@ class StatedTrack:
     crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False  # whether blocks have an alpha plane in addition to the picture
     top_field_first: bool | None = None  # None if the field order is not stated, or if pictures are progressive
-    timecode_rate: Fraction | None = None  # the frame rate of a timecode track
+    timecode_rate: Fraction | None = None  # the frame rate of a timecode track; None for others
     spread: Spread | None = None  # None for a track without samples
     disagreements: tuple[str, ...] = ()  # contradictions between the track's header and its samples, in words
 
