@@ -107,7 +107,7 @@ class OutputTimes:
 
     @property
     def _lead(self) -> int:
-        # No shown picture limits the first packets, so each needs a separate tick.
+        # The first packets are decoded before any picture is shown, each at a tick of its own.
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:
