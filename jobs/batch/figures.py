@@ -73,7 +73,7 @@ class SizedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The figures of one run, of all files or of the largest and the failed files."""
+    """The figures of one run: totals, the engines' work, the timeline, and the largest and the failed files."""
 
     root: str
     run: int
