@@ -18,7 +18,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows sums in ``_BINS`` bins
+_MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows only the load in ``_BINS`` bins
 
 
 @dataclass(frozen=True, slots=True)

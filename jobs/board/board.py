@@ -39,7 +39,8 @@ from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join,
 from .retries import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
-# The two values below apply to each concurrent run. No other pair that was tried is faster (docs/speed.md).
+# The two values below are multiplied by the number of concurrent runs. No other pair that was tried is faster
+# (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: Only this many of the oldest unfinished segments may run
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more

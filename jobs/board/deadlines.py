@@ -41,7 +41,7 @@ class WorkPace:
     awake_s: float = 0.0  #: the time since the work was first seen at this station
     frames: int = 0  #: the frames done
     mark_frames: int = 0  #: the frames done when the deadline last started
-    mark_s: float = 0.0  #: when the deadline last started
+    mark_s: float = 0.0  #: ``awake_s`` when the deadline last started
 
     @property
     def silent_s(self) -> float:

@@ -97,7 +97,7 @@ class OutputTimes:
                 raise ProofFailed(
                     message, "The encoder reorders more than its parameter sets state; please report this error."
                 )
-        # Later packets need only those times at which no packet has been decoded yet.
+        # A time that has limited one packet's decoding is not needed for later packets.
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]
         self._forgotten += gone

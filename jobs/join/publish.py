@@ -130,7 +130,7 @@ def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
     if os.path.lexists(path) and not overwrite:  # a dangling link also takes the name
         raise _exists(str(path))
     if path.exists() and not path.is_file():
-        message = f"{path} is a pipe or a device, which a file never replaces"
+        message = f"{path} is a pipe or a device, and is not replaced"
         raise OutputUnwritable(message, "Choose another name.")
 
 

@@ -88,7 +88,7 @@ class RateGuard:
         return True
 
     def again(self, work: EncodeSegment) -> EncodeSegment:
-        """Return the work of a rejected segment, with the actual fullness of the bucket."""
+        """Return the work of a rejected segment, with the initial fullness of its next try (see ``TRIES``)."""
         if self._bucket is None:
             return work
         expected = self._fullness_bits / self._bucket.size_bits / 2**self._tries

@@ -76,7 +76,8 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (
             f"{pipe.crowded} cues of {pipe.track.name} overlap others or have no duration: "
-            f".{plan.container.name} shows one at a time, {'with the text of all' if pipe.target else 'each late'}"
+            f".{plan.container.name} shows one at a time, "
+            f"{'with the text of all' if pipe.target else 'so a cue ends when the next begins'}"
         )
         yield Warning_(code="subtitle-overlap", message=message, checks=checks)
 

@@ -97,7 +97,7 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
 
 
 class BadRecord(ValueError):
-    """The content of a record is unknown to this version."""
+    """The content of a record is invalid, or unknown to this version."""
 
 
 @dataclass(frozen=True, slots=True)

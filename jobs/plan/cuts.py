@@ -21,7 +21,7 @@ from ..source.index import MISSING, TrackIndex
 LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none
 SHORT_S = Fraction(4)  #: The default minimum length of a segment
 SHARES = 4  #: A short source is cut into about this many segments, to keep several workers busy
-#: Segments in the last third of a track, or in its last 120 s if that is less, are half as long: workers end together
+#: Segments in a track's last third, at most in its last 120 s, are half as long, so that workers end together
 TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
 
 
@@ -129,8 +129,8 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
     """Return the first multiple of the keyframe interval at or after each access point.
 
-    Each multiple comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times
-    around them, are skipped: they become keyframes inside a segment.
+    Each multiple comes with the nearest access point at or before it, for decoding. Multiples without a picture, or
+    with unreliable times around them, are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -150,9 +150,9 @@ def _at_pictures(
 ) -> list[Cut]:
     """Return cuts between the output's pictures, one for each access point.
 
-    Each output picture shows the source picture of a certain tick. A cut comes before the first output picture
-    whose tick is at or after the access point; with ``grid``, before the next keyframe from there. A grid's cut is
-    left out if the output pictures on both sides have the very tick at which their source picture begins.
+    Each output picture shows the source picture that is on screen at a certain tick. A cut comes before the first
+    output picture whose tick is at or after the access point; with ``grid``, before the next keyframe from there. A
+    grid's cut is left out if the output pictures on both sides have the very tick at which their source picture begins.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]

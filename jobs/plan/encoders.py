@@ -30,7 +30,7 @@ _STEP = "Use --encoder software or --encoder auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
-    """Return the plan for the kind of encoder that will write the track, and warnings. ``retried`` retries work.
+    """Return the plan for the encoder that will write the track, and warnings. ``retried`` submits work with retries.
 
     Raises:
         Unsupported: NVENC is required, but there is none, or it does not support these settings.

@@ -196,7 +196,10 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest source time of pictures from ``start`` on: rule R4 (docs/timeline.md) spreads equal times."""
+    """Return the earliest time that the source states for a picture shown at ``start`` or later.
+
+    Rule R4 (docs/timeline.md) shows pictures with equal times one after the other.
+    """
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

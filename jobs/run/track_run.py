@@ -179,7 +179,7 @@ class TrackRun:
             self._second_runs.append(self._board.second_runs)
 
     async def _encode_pass(self, wanted: RatePass) -> None:
-        """Encode the segments of a pass that an earlier run of the job has not already encoded in the same pass."""
+        """Encode a pass's segments, except those that an earlier run of the job has encoded in the same pass."""
         self._rate.begin(wanted)
         board = self._board.board.of_some(self._rate.left())
         if wanted.number == FILM:

@@ -205,7 +205,7 @@ class TrackIndex:
         )
 
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
-        """Return Matroska's index entry for the keyframe at a time, and the next entry; () if there is none for it.
+        """Return Matroska's index entry for the keyframe at a time, and the next entry; () if the keyframe has none.
 
         If there is no next entry, return an entry at an unreachable time, so that the demuxer does not search the whole
         file.

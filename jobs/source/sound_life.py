@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _SEVERAL = 2
 _MOST_SHOWN = 3
-_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: They send new configurations with packets, as mp4 does
+#: Containers that, like mp4, can send a new configuration with a packet
+_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})
 
 
 @dataclass(frozen=True, slots=True)

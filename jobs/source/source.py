@@ -89,7 +89,7 @@ class SourceStamp:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return a better error if ``error`` comes from a node on which the file is missing or differs."""
+        """Return a clearer error if ``error`` comes from a node on which the file is missing or differs."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
         from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - nothing else about a source needs the cluster

@@ -204,7 +204,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return the source picture between black bars; its aspect ratio is that of the output times ``wider``."""
+        """Return the source picture between black bars; ``wider`` is its display shape divided by the output's."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))

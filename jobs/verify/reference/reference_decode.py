@@ -84,7 +84,7 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick with which each unique time stays unchanged, for rule R4.
+    """Return the number by which rule R4 divides the source's tick, so that each unique time stays unchanged.
 
     ``times`` are the times of the presented packets, repaired by R1. Each of several frames with the same time needs a
     tick before the next time; the tick's denominator is at most 10^9.

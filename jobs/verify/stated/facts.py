@@ -41,7 +41,7 @@ class StatedCrop:
 class Spread:
     """The times of a track's samples, in seconds, according to the boxes or blocks."""
 
-    samples: int  # their number
+    samples: int  # how many samples there are
     shortest_s: Fraction  # the shortest duration, not counting the sample decoded last; 0 if no duration is stated
     total_s: Fraction | None  # the sum of all durations; None if the container does not state all of them
     end_s: Fraction  # the end of the sample shown last, on the track's clock
