@@ -34,7 +34,7 @@ class PassTry:
 
 @dataclass(frozen=True, slots=True)
 class RatePass:
-    """One pass: it encodes these segments at their CRFs, unless an earlier run of the same pass has encoded them."""
+    """One pass: it encodes these segments at their CRFs, unless an earlier run of the job did so in this pass."""
 
     number: int
     crfs: Mapping[int, Fraction]

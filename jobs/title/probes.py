@@ -19,7 +19,7 @@ from ..rate.goal import sampled, source_weights
 from .hull import RatePoint, Slot
 
 _HALVINGS: Final = (-1, 0, 1, 2)
-"""The probed CRFs, as steps from the preset's CRF; each step up halves the bits."""
+"""The probed CRFs, as steps from the preset's CRF; each step up about halves the bits."""
 _LEAST_SAMPLED: Final = 4
 _BITS: Final = 8
 PROBED: Final = {
