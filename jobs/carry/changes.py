@@ -1,7 +1,4 @@
-"""Plans for pictures whose format changes in mid-stream: their conversion to the output's format, and the losses.
-
-Pure.
-"""
+"""Plans the conversion of pictures whose format changes in mid-stream, and finds the losses. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

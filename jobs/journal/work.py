@@ -118,10 +118,7 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; if none is kept, remove everything.
-
-        Never raises.
-        """
+        """Release everything; return how many segments are kept, and if none is, remove everything. Never raises."""
         if not self._is_open:
             return 0
         try:

@@ -1,7 +1,4 @@
-"""Makes the decisions that depend only on the request: container, codec, encoder settings.
-
-Warns of unusual requests.
-"""
+"""Decides container, codec and encoder settings from the request alone, and warns of unusual requests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +25,7 @@ _SDR_BITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """The decisions that depend only on the request."""
+    """The decisions that the request alone implies."""
 
     container: Container
     codec: Codec

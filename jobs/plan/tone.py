@@ -37,10 +37,7 @@ def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
 
 
 def _peak_cd(source: VideoFormat) -> Fraction:
-    """Return the peak luminance.
-
-    This is the stated peak of the content (MaxCLL), otherwise that of the mastering display, otherwise the usual peak.
-    """
+    """Return the stated peak of the content (MaxCLL), otherwise of the mastering display, otherwise the usual peak."""
     light, mastering = source.hdr.light, source.hdr.mastering
     stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD
     return min(max(Fraction(stated), Fraction(WHITE_CD)), Fraction(_HIGHEST_PEAK_CD))

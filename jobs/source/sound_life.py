@@ -188,10 +188,7 @@ def has_headers(codec: str, configuration: bytes) -> bool:
 
 
 def _header_of(codec: str, configuration: bytes) -> SoundHeader | None:
-    """Return a parsed configuration.
-
-    For codecs other than AAC, return a value that only identifies the configuration.
-    """
+    """Return a parsed configuration; for codecs other than AAC, a value that only identifies the configuration."""
     if codec == "aac":
         return aac_header(configuration)
     return SoundHeader(0, "", tuple(configuration))

@@ -31,7 +31,7 @@ from .hdr10plus import MessageReader
 RESET_S = 1  # a decoding clock that steps back by more than this was reset; smaller steps are disorder
 LEAP_S = 6 * 3600  # a leap ahead by more than this is also a reset, which FFmpeg took for a wrap of the 33-bit clock
 WINDOW_FRAMES = 16  # how many pictures are held back for sorting: the largest picture buffer of H.264 and HEVC
-DENOMINATOR_MAX = 10**9  # the finest tick into which the source's tick may be divided
+DENOMINATOR_MAX = 10**9  # a tick, in seconds, is divided at most until its denominator is this
 _BEFORE_ALL = -(1 << 80)
 
 
