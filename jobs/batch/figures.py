@@ -18,7 +18,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows sums in ``_BINS`` bins
+_MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows only the load in ``_BINS`` bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SizedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The figures of one run, of all files or of the largest and the failed files."""
+    """The figures of one run: totals, the engines' work, the timeline, and the largest and the failed files."""
 
     root: str
     run: int

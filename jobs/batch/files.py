@@ -215,8 +215,8 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # This is a new file that only this user can read. A link that another user put into the temporary folder is not
-        # followed.
+        # A new file: a link that another user put into the temporary folder is not followed. There, only this user can
+        # read the file.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size

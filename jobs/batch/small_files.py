@@ -117,8 +117,8 @@ class SmallFiles:
     def _count(self, change: int) -> None:
         """Change the number of files in flight.
 
-        The demand is the largest number of files that were in flight so far, with a slot for each; without files there
-        is no demand.
+        The demand is a slot for each of the most files that have been in flight at once; without files there is no
+        demand.
         """
         self._running += change
         if not self._running:

@@ -16,10 +16,10 @@ output's frame rate requires pictures there. Such a segment merges into its left
 neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
 joined is ever undone.
 
-``ladder.py`` decides how a failed segment is retried. Suspects are segments that may have broken a device. While they
+``retries.py`` decides how a failed segment is retried. Suspects are segments that may have broken a device. While they
 have to run alone, no other segment starts. The first suspect runs before the others, since a stream that breaks its
-decoder may do so in any segment. Once a segment has broken a device while running alone, the rest of the job is
-decoded in software.
+decoder may do so in any segment. Once a segment has broken a device while running alone, the rest of the job is decoded
+in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
@@ -39,8 +39,9 @@ from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join,
 from .retries import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
-# The two values below apply to each concurrent run. No other pair that was tried is faster (docs/speed.md).
-WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment other segments may start
+# The two values below are multiplied by the number of concurrent runs. No other pair that was tried is faster
+# (docs/speed.md).
+WINDOW_PER_WORKER: Final = 4  #: Only this many of the oldest unfinished segments may run
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
 #: The fraction of the cores that may idle; if more would idle, each segment gets one core more
 _IDLE_PART: Final = Fraction(1, 10)
@@ -66,7 +67,7 @@ class Board:
         return cls(tuple(segments), streams, may_fall_back)
 
     def of_some(self, numbers: Collection[int]) -> "Board":
-        """Return a board on which only these segments wait, of those that are not merged; all others are joined."""
+        """Return a board on which these segments wait, all others are joined, and merged segments stay merged."""
 
         def on_new_board(each: BoardSegment) -> BoardSegment:
             state = SegmentState.WAITING if each.number in numbers else SegmentState.JOINED
@@ -289,7 +290,7 @@ def _join(board: Board) -> tuple[Board, list[Effect]]:
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
-        # Only on a board ``of_some`` segments, the next one is already joined.
+        # On a board from ``of_some``, the next segment may already be joined.
         is_proven = right is None or right.state in (SegmentState.ENCODED, SegmentState.JOINED)
         if segment.state is not SegmentState.ENCODED or not is_proven:
             break

@@ -229,7 +229,7 @@ class BoardLoop(Generic[ResultT]):
                 while not self.board.is_done:
                     self._start_next()
                     for task in await self._ended():
-                        await self._take_posted()  # the events of a run come before its end
+                        await self._take_posted()  # a run posts its events before it ends
                         run = self._runs.pop(task)
                         # Another run may have delivered the same segment.
                         if self.board.awaits(run.segment, run.attempt):

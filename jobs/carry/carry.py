@@ -74,7 +74,7 @@ class CarryPlan:
     def audio_works(
         self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
     ) -> dict[SoundKey, EncodeAudio]:
-        """Return the work for each form of an audio track that is encoded; times are on the source's clock."""
+        """Return the work for each encoding of an audio track; times are on the source's clock."""
         return {
             plan.key: EncodeAudio(
                 job=job,
@@ -214,7 +214,7 @@ def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> 
 
 
 def track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
-    """Yield what the output loses of a track, which is one of ``plan``."""
+    """Yield a warning for each loss in a track of ``plan``."""
     described = track.track
     if track.loss is not None:
         message = f"{described.name} is {track.action.value}: {track.reason}"

@@ -1,7 +1,4 @@
-"""Plans for pictures whose format changes in mid-stream: their conversion to the output's format, and the losses.
-
-Pure.
-"""
+"""Plans the conversion of pictures whose format changes in mid-stream, and finds the losses. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +17,7 @@ from ..source.one_format import base_run
 
 _KEEPS_SHAPE: Final = Fraction(1, 200)
 _ALIKE: Final = {"primaries": {7: 6}, "transfer": {6: 1, 14: 1, 15: 1}, "matrix": {5: 6}}
-"""For each field, the H.273 values that count as another value."""
+"""For each field: H.273 values, and the equivalent value for which each counts."""
 _BT709: Final = 1
 _NAMED_SPANS: Final = 3
 

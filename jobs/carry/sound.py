@@ -1,7 +1,4 @@
-"""Decides which speakers and rates sound keeps: which tracks are copied or mixed, and the layout of encoded sound.
-
-Pure.
-"""
+"""Decides which sound tracks are copied or mixed, and which layout encoded sound has. Pure."""
 
 from collections.abc import Iterator, Sequence
 

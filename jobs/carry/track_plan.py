@@ -52,11 +52,11 @@ class TrackPlan:
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
     loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's loudness
-    encoding: int = 0  #: counts the plans of one track, if the output has it in several forms
+    encoding: int = 0  #: numbers the plans of one track, if the output has several encodings of it
 
     @property
     def key(self) -> SoundKey:
-        """What tells this plan from all others of the output."""
+        """A key that no other plan of the output has."""
         return self.track.index, self.encoding
 
     @property

@@ -76,7 +76,7 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
     if apart_s <= 0:
         return stated
     measured = nominal_frame_rate(1 / apart_s)
-    if not is_ffmpeg_ratio(measured):  # not a nominal rate
+    if not is_ffmpeg_ratio(measured):  # its numbers are too large for FFmpeg
         return stated
     is_near = first[0].states_rate and _NEAR[0] < measured / stated < _NEAR[1]
     return stated if is_near else measured

@@ -45,7 +45,7 @@ class Offered:
     """One picture of a caller, read into one form, with its time and the caller's requests."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: the picture states the format's frame rate if ``states_rate``
+    format: VideoFormat  #: its frame rate is only a default unless ``states_rate`` is set
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if the caller gave ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
@@ -73,7 +73,8 @@ class InputReader:
     size: tuple[int, int] | None  #: (width, height) of raw bytes
     frame_rate: Fraction  #: the nominal rate of pictures that state no rate
     fetch: Callable[[DeviceTensor], NDArray[Any]]  #: copies an array from the device to the host
-    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None  #: packs an array
+    #: copies an array on the device, without padding; returns None if it cannot
+    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None
     rgb: Colour | None = None  #: the colour to which the device converts RGB; None if the host converts it
 
     def read(self, item: object) -> Offered:

@@ -27,7 +27,10 @@ class CountedSound:
     dropped_samples: int = 0  #: how many samples are left out because they overlap earlier samples
 
     def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the silence before ``position``, then the new part of a packet, each as (position, samples, bytes)."""
+        """Yield the silence before ``position``, then the samples that overlap no earlier ones.
+
+        Each item is (position, samples, bytes).
+        """
         size = self._frame_bytes
         samples = len(payload) // size
         apart = 0 if self.end is None else position - self.end

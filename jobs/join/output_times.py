@@ -97,7 +97,7 @@ class OutputTimes:
                 raise ProofFailed(
                     message, "The encoder reorders more than its parameter sets state; please report this error."
                 )
-        # Later packets need only those times at which no packet has been decoded yet.
+        # A time that has limited one packet's decoding is not needed for later packets.
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]
         self._forgotten += gone
@@ -107,7 +107,7 @@ class OutputTimes:
 
     @property
     def _lead(self) -> int:
-        # No shown picture limits the first packets, so each needs a separate tick.
+        # The first packets are decoded before any picture is shown, each at a tick of its own.
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:

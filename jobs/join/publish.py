@@ -26,7 +26,7 @@ _NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
 _READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Schemes of stores to which fsspec cannot write
 REPLACED: Final = "replaced"  #: The temporary name of the old folder; it is one of the names that ``Spool`` removes
 Listed: TypeAlias = Callable[[Path], frozenset[str]]
-"""Returns the files that an earlier run wrote into a folder, relative to it; nothing if that is unknown."""
+"""Returns the files that an earlier run wrote into a folder, relative to this folder; an empty set if unknown."""
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
@@ -130,7 +130,7 @@ def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
     if os.path.lexists(path) and not overwrite:  # a dangling link also takes the name
         raise _exists(str(path))
     if path.exists() and not path.is_file():
-        message = f"{path} is a pipe or a device, which a file never replaces"
+        message = f"{path} is a pipe or a device, and is not replaced"
         raise OutputUnwritable(message, "Choose another name.")
 
 

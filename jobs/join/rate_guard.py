@@ -19,7 +19,7 @@ from ..report.report import Warning_
 
 #: The encoder takes the initial fullness in hundredths; it is rounded down, and so never too high
 STEPS = 100
-TRIES = 3  #: A segment is encoded again at most this many times, each time with half the assumed fullness
+TRIES = 3  #: A segment is encoded again at most this often: with the actual fullness, with half of it, and so on
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class RateGuard:
         return True
 
     def again(self, work: EncodeSegment) -> EncodeSegment:
-        """Return the work of a rejected segment, with the actual fullness of the bucket."""
+        """Return the work of a rejected segment, with the initial fullness of its next try (see ``TRIES``)."""
         if self._bucket is None:
             return work
         expected = self._fullness_bits / self._bucket.size_bits / 2**self._tries

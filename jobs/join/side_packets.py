@@ -58,7 +58,7 @@ class Interval:
         return source_s - self.origin_s
 
     def touches(self, begin_s: Fraction, end_s: Fraction) -> bool:
-        """Return whether any part of [begin, end) is kept. The interval may be a single instant."""
+        """Return whether any part of [begin, end) is kept; ``begin_s`` may equal ``end_s``."""
         after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
         return after and (self.end_s is None or begin_s < self.end_s)
 

@@ -98,7 +98,7 @@ class SideTracks:
         return tuple(found)
 
     def add_to(self, output: "OutputContainer") -> None:
-        """Create streams, attachments, chapters and tags before the header.
+        """Create streams, attachments, chapters and tags. Call this before the header is written.
 
         Raises WorkError: the muxer refuses one of them.
         """
@@ -171,7 +171,7 @@ class SideTracks:
         )
 
     def _stated_priming(self, plan: TrackPlan) -> int:
-        # The part begins in the middle of the track, at a whole packet, so it has no priming.
+        # A part of the source begins in the middle of the track, at a whole packet, so it has no priming.
         audio = plan.track.audio
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
@@ -299,7 +299,7 @@ class SideTracks:
         return CountedSound(codec, audio.channels, audio.sample_rate, plan.track.time_base)
 
     def copied_packets(self) -> "Iterator[Packet[Stream]]":
-        """Yield the copied packets as the source stores them, which waits for no other track."""
+        """Yield the copied packets in the order in which the source stores them, without waiting for other tracks."""
         if not self._pipes:
             return
         for packet in self._packets_of(self._input(), set(self._pipes)):

@@ -29,7 +29,7 @@ def side_warnings(
 ) -> list[Warning_]:
     """Return warnings about finished tracks.
 
-    ``pipes`` have copied tracks, ``encoded`` tracks were encoded, and ``silent`` tracks are lost.
+    ``pipes`` copied tracks, ``encoded`` has the encoded tracks, and tracks in ``silent`` have no packet in the output.
     """
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
@@ -46,7 +46,7 @@ def side_warnings(
             message = f"audio track {index} begins late, after {priming}"
             checks = content_checks(plan.tracks, index, "offset")
             found.append(Warning_(code="priming-heard", message=message, checks=checks))
-    return list(dict.fromkeys(found))  # several forms of a track may have the same
+    return list(dict.fromkeys(found))  # several encodings of one track may have equal warnings
 
 
 def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
@@ -76,7 +76,8 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (
             f"{pipe.crowded} cues of {pipe.track.name} overlap others or have no duration: "
-            f".{plan.container.name} shows one at a time, {'with the text of all' if pipe.target else 'each late'}"
+            f".{plan.container.name} shows one at a time, "
+            f"{'with the text of all' if pipe.target else 'so a cue ends when the next begins'}"
         )
         yield Warning_(code="subtitle-overlap", message=message, checks=checks)
 

@@ -20,8 +20,8 @@ JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
 RENDITIONS: Final = "renditions"  #: The folder of a ladder's finished and unfinished renditions
-_WORK: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, RENDITIONS)  #: Prefixes of the names of a job's work
-#: Prefixes of the names of a job's files
+_WORK: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, RENDITIONS)  #: Prefixes of the names of files that hold a job's work
+#: Prefixes of the names of all of a job's files
 _WRITTEN: Final = (*_WORK, "output.", "package", "replaced", "stills", "tensor")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DIGITS = 16  #: How many digits of a payload's SHA-256 are in its file's name; the whole digest is checked

@@ -42,8 +42,8 @@ class TrackFile:
     """An output file with one encoded video track. Call ``write`` for packets, then ``close`` or ``abandon``.
 
     ``options`` returns the muxer's options for a tick. ``add_streams`` adds all streams. ``lead_ticks`` and
-    ``last_shown_ticks`` are as in ``OutputTimes``. With ``states_language_tags``, language tags are written at the end.
-    Raises StorageFailed.
+    ``last_shown_ticks`` are as in ``OutputTimes``. With ``states_language_tags``, ``close`` writes language tags into
+    the file. Raises StorageFailed.
     """
 
     def __init__(

@@ -36,9 +36,9 @@ class WorkState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundWork:
-    """The work of one job, and its place ``work``."""
+    """The unfinished work of one job."""
 
-    work: str
+    work: str  #: the path or URL of the work location
     state: WorkState
     owner: Owner | None
     found: Replay
@@ -88,8 +88,8 @@ def unfinished_spec(work: str) -> TranscodeSpec:
     """Return the request of the job at a work location, or for the output with that name, to run the job again.
 
     Raises:
-        InputNotFound: there is no work, or it was moved after the job began. JournalRefused: a version with other
-            options began the job.
+        InputNotFound: there is no work, or it was moved after the job began.
+        JournalRefused: a version with other options began the job.
     """
     there = work_at(work)
     work, header = there.work, there.found.header
@@ -132,7 +132,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 
 def _of_output(place: str) -> str:
-    """Return the work of the output named ``place`` if that work exists, else ``place``: it names work or a folder."""
+    """Return the work folder of the output ``place`` if it exists; otherwise ``place``, a work location or a folder."""
     if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
         return place
     work = work_folder(place)
@@ -156,7 +156,7 @@ def _works(place: str) -> list[str]:
 
 
 def _local_works(folder: Path) -> Iterator[Path]:
-    """Yield the work folders in a folder; for a ladder's, those of its renditions."""
+    """Yield the work folders in a folder; in place of a ladder's work folder, those of its renditions."""
     try:
         for path in sorted(filter(_is_local_work, folder.iterdir())):
             yield from _renditions_in(path) or (path,)

@@ -22,7 +22,7 @@ _NEITHER: Final = frozenset(
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
     | {"if_smaller", "ship", "finish_within_s"}
 )
-"""Fields of a spec that change no byte of the output, or that a header states in full, such as input and encoder."""
+"""Fields of a spec that change no byte of the output, or that other fields of a header cover (input, encoder)."""
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
 """Fields of a spec that may differ between two requests for the same output."""
 _WORDS: Final = {

@@ -27,8 +27,8 @@ class Replay:
 
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
-    in_flight: frozenset[int] = frozenset()
-    other_bytes: Mapping[int, int] = field(default_factory=dict)  #: what ``OtherBytes`` says, by pass
+    in_flight: frozenset[int] = frozenset()  #: the segments that went to a worker, and are not encoded
+    other_bytes: Mapping[int, int] = field(default_factory=dict)  #: the size of all but the pictures, by pass
     complete: Complete | None = None  #: the complete output, unless a later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
     broken: str = ""  #: the damage in words; an incomplete last record is no damage, since any kill may leave one
@@ -108,14 +108,14 @@ class Journal:
         return found
 
     def begin(self, header: JobHeader) -> None:
-        """Remove everything, and start the journal of a job."""
+        """Remove all records and payloads, and start the journal of a job."""
         self._store.truncate(())
         self._store.sweep(())
         self._checksum = read_stream(b"").checksum
         self.note(header)
 
     def note(self, record: Record) -> None:
-        """Append a record. The record and all before it survive a power loss, unless it is a ``Begun``."""
+        """Append a record. Unless it is a ``Begun``, it and all records before it survive a power loss."""
         content = packed(record)
         with self._lock:
             written, checksum = framed(content, self._checksum)

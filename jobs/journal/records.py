@@ -3,7 +3,7 @@
     record = length (4 bytes, little endian) | checksum (16 bytes) | content (msgpack)
 
 A checksum is BLAKE2b over the previous checksum and the content, so a changed, missing, repeated or moved record ends
-the readable part. If only the beginning of a stream is read, it gives the first records.
+the readable part. Any beginning of a stream can be read, and gives the first records.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class JobHeader:
     """The first record: a description of the job in plain values."""
 
     job: Mapping[str, Any]  #: everything that determines the output's bytes, except ``encoder``
-    encoder: Mapping[str, Any]
+    encoder: Mapping[str, Any]  #: the encoder's kind, and a digest of its settings
     spec: Mapping[str, Any]  #: the fields of the request, with which the job is continued
     output: str
     segments: int
@@ -97,7 +97,7 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
 
 
 class BadRecord(ValueError):
-    """The content of a record is unknown to this version."""
+    """The content of a record is invalid, or unknown to this version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class WorkPlace:
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
         whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
-        # Damaged payloads are removed: if a payload were a folder, its segment could not be written again.
+        # Damaged payloads are removed: a folder in a payload's place would prevent writing the segment again.
         self._store.sweep([each.path.name for each in whole.values()])
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
@@ -118,10 +118,7 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; if none is kept, remove everything.
-
-        Never raises.
-        """
+        """Release everything; return how many segments are kept, and if none is, remove everything. Never raises."""
         if not self._is_open:
             return 0
         try:

@@ -1,7 +1,4 @@
-"""Makes the decisions that depend only on the request: container, codec, encoder settings.
-
-Warns of unusual requests.
-"""
+"""Decides container, codec and encoder settings from the request alone, and warns of unusual requests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +25,7 @@ _SDR_BITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """The decisions that depend only on the request."""
+    """The decisions that the request alone implies."""
 
     container: Container
     codec: Codec
@@ -37,9 +34,10 @@ class AskedFor:
 
 
 def asked_of(spec: TranscodeSpec, *, one_pass: bool = False) -> AskedFor:
-    """Return the decisions that a request implies; with ``one_pass``, each segment is encoded once at its average rate.
+    """Return the decisions that a request implies.
 
-    Raises RequestError: no source could satisfy the request.
+    With ``one_pass``, each segment is encoded only once, at the requested average rate. Raises RequestError: no
+    source could satisfy the request.
     """
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec

@@ -1,7 +1,7 @@
 """Chooses where a track is cut. Pure: cuts change the output's bytes, so only the index and the request decide them.
 
-Each segment starts with an IDR picture. An IDR picture costs least at a scene change, where the source also has a
-keyframe. Cuts therefore prefer access points that are not on the source's regular keyframe grid.
+Each segment starts with an IDR picture. An IDR picture costs least at a scene change, where the source usually has a
+keyframe too. Cuts therefore prefer access points that are not on the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,7 @@ from ..source.index import MISSING, TrackIndex
 LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none
 SHORT_S = Fraction(4)  #: The default minimum length of a segment
 SHARES = 4  #: A short source is cut into about this many segments, to keep several workers busy
-#: Segments near the end are half as long, so that workers end together
+#: Segments in a track's last third, at most in its last 120 s, are half as long, so that workers end together
 TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
 
 
@@ -40,10 +40,10 @@ class Cut:
     """The border between two segments."""
 
     ticks: int  #: The presentation time at which the next segment starts
-    #: The packet at which decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
+    #: The access point where decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
     entry: AccessPoint
     reason: CutReason
-    number: int | None = None  #: The first picture after the cut, if the output has its own frame rate
+    number: int | None = None  #: The first output picture after the cut, if the output has its own frame rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
@@ -76,7 +76,7 @@ def choose_cuts(
     """Choose the cuts of a track, or of its part [start, end) in ticks, in presentation order.
 
     Segments last about ``segment_s``; None means the usual length, halved near the end. With a ``grid``, cuts are
-    multiples of its interval; with a ``rate``, every segment has at least one picture.
+    multiples of its interval; with a ``rate``, every segment has at least one output picture.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -129,8 +129,8 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
     """Return the first multiple of the keyframe interval at or after each access point.
 
-    Each multiple comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times
-    around them, are skipped: they become keyframes inside a segment.
+    Each multiple comes with the nearest access point at or before it, for decoding. Multiples without a picture, or
+    with unreliable times around them, are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -150,9 +150,9 @@ def _at_pictures(
 ) -> list[Cut]:
     """Return cuts between the output's pictures, one for each access point.
 
-    A cut is before the first output picture that is chosen at the access point or later. With ``grid``, it is before
-    the first keyframe from there on, and two output pictures that are chosen at the very tick at which their source
-    picture begins are not parted.
+    Each output picture shows the source picture that is on screen at a certain tick. A cut comes before the first
+    output picture whose tick is at or after the access point; with ``grid``, before the next keyframe from there. A
+    grid's cut is left out if the output pictures on both sides have the very tick at which their source picture begins.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]

@@ -30,7 +30,7 @@ _STEP = "Use --encoder software or --encoder auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
-    """Return the plan for the kind of encoder that will write the track, and warnings. ``retried`` submits work.
+    """Return the plan for the encoder that will write the track, and warnings. ``retried`` submits work with retries.
 
     Raises:
         Unsupported: NVENC is required, but there is none, or it does not support these settings.
@@ -95,7 +95,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the pictures to encode: all it can do is scale and convert."""
+    """Return whether the device can make the pictures to encode, which it can only scale and convert."""
     surface = surface_format(source.pix_fmt)
     if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False

@@ -86,7 +86,7 @@ _UNWRITTEN = {
 def message_losses(
     extras: StreamExtras, codec: Codec, filters: FilterSettings, source: VideoFormat
 ) -> dict[str, Warning_]:
-    """Return a warning for each kind of message that is lost; ``source`` is the format of the source's pictures."""
+    """Return warnings by lost kind of message, such as HDR10+; ``source`` is the format of the source's pictures."""
     output = filters.output
     is_scaled = (output.width, output.height) != (source.width, source.height)
     found = {}

@@ -34,7 +34,8 @@ class OutputClock:
     def shown_ticks(self, last: int) -> Fraction:
         """Return the duration of the picture at tick ``last``, the last picture that decoded.
 
-        If later pictures did not decode, this picture lasts until the part ends.
+        If the index names another last picture, this one lasts until ``end_ticks``. Where that is None, a later
+        picture ends together with the index's last picture, and an earlier one lasts ``last_ticks``.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:
@@ -172,6 +173,6 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
         message = f"{index.late_frames} pictures come too late to be sorted: some are shown out of order"
-        # A late picture belongs to the part if it is shown during the part.
+        # The time at which a late picture is shown decides whether it is in the part, so the number may differ too.
         of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
         yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

@@ -75,12 +75,12 @@ class Plan:
     expected: EncoderKind | None = None  #: The NVENC that placement chose, before the device has confirmed it
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
     kept_messages: frozenset[str] = frozenset()  #: The kinds of messages that each picture keeps
-    #: How full a decoder's buffer is when the track goes on here; None at its beginning
+    #: How full a decoder's buffer is if this plan continues a recording's track; None if it begins the track
     fullness_bits: Fraction | None = None
 
     @property
     def encoder_kind(self) -> str:
-        """Everything on which the output's bytes depend, except for the source's pictures, as one stable line."""
+        """The encoder with its version and settings, and the filters, as one stable line."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def rate_goal(self) -> RateGoal | None:
-        """The rate or size that the film has to reach in passes; None if there is none, or in a single pass."""
+        """The rate or size that the film has to reach in several passes; None if the encoder needs only one pass."""
         if not self.encoder.chosen_crf:
             return None
         picture = self.encoder.format
@@ -287,7 +287,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
 
 def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
     """Plan the job from its ``reads``. Pure; raises the errors of ``plan_transcode``."""
-    asked = asked_of(spec, one_pass=reads.grows)  # what grows cannot be sampled
+    asked = asked_of(spec, one_pass=reads.grows)  # a source that grows cannot be sampled
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)
     settled = settle_filters(reads, part, spec, asked.codec)

@@ -44,7 +44,7 @@ def read_for(spec: TranscodeSpec) -> Reads:
 
 
 def reads_beside(spec: TranscodeSpec, source: SourceReading, *, grows: bool = False) -> Reads:
-    """Read the files that a job's options name, beside its source, which was read."""
+    """Read the files that a job's options name; ``source`` has been read already."""
     return Reads(
         source=source,
         picture=ReadResult.of(partial(_picture, source, spec)),

@@ -52,7 +52,7 @@ class Framing:
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return how pictures are cropped and turned; ``found`` is the border that ``--crop auto`` found, if any.
+    """Return how pictures are cropped and turned; ``found`` is the region that ``--crop auto`` keeps, if any.
 
     Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; the
     display matrix is not a quarter turn, or would turn an overlay.

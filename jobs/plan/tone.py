@@ -9,12 +9,12 @@ from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, T
 from ...errors import Unsupported
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020, as in nearly all HDR
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices taken for BT.2020: nearly all HDR has them
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 
 def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
-    """Return the requested tone mapping; None for SDR. Raises Unsupported: HDR that is not BT.2020."""
+    """Return the tone mapping; None for SDR or without a request. Raises Unsupported: HDR that is not BT.2020."""
     colour = source.colour
     if spec.tonemap is None or colour.transfer not in TRANSFERS:
         return None
@@ -37,10 +37,7 @@ def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
 
 
 def _peak_cd(source: VideoFormat) -> Fraction:
-    """Return the peak luminance.
-
-    This is the stated peak of the content (MaxCLL), otherwise that of the mastering display, otherwise the usual peak.
-    """
+    """Return the stated peak of the content (MaxCLL), otherwise of the mastering display, otherwise the usual peak."""
     light, mastering = source.hdr.light, source.hdr.mastering
     stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD
     return min(max(Fraction(stated), Fraction(WHITE_CD)), Fraction(_HIGHEST_PEAK_CD))

@@ -101,10 +101,10 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return the range to decode for the pictures at ``ticks``, if the segment's times are reliable.
+        """Return the range to decode for the pictures at ``ticks``. The segment's times must be reliable.
 
         ``last_packet`` is the packet of the last of these pictures. With ``skips``, packets that the pictures do not
-        need are left out; if all pictures are wanted, no packet is examined for that.
+        need are left out.
         """
         index = self.index
         margin = 0 if index.has_whole_pictures else PACKET_MARGIN
@@ -196,7 +196,10 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest source time shown at ``start`` or later: rule R4 (docs/timeline.md) spreads equal times."""
+    """Return the earliest time that the source states for a picture shown at ``start`` or later.
+
+    Rule R4 (docs/timeline.md) shows pictures with equal times one after the other.
+    """
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

@@ -118,7 +118,7 @@ class PictureFacts(Value):
     stereo3d: bool
     captions: bool
     side_data: tuple[str, ...]  # the kinds that at least one picture has, by FFmpeg's names
-    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each was found
+    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each occurs
     decoded: bool  # whether the first picture was decoded; if not, only the header is described
 
 

@@ -1,11 +1,11 @@
 """Chooses the CRF of each segment, so that all segments together have a given size. Pure and exact.
 
-Segments with the same CRF spend their bits where they count: one more bit gains about as much in each of them. So all
-segments have the same CRF, or two that are near each other, and the sum of their sizes decides which.
+At equal CRFs, one more bit improves each segment by about the same amount. So all segments get the same CRF, or one of
+two nearby CRFs, such that their sizes add up to the given size.
 
-A segment's size is predicted from an earlier encoding of it: its bits halve every ``halving_crfs``, which is measured
-once there are two encodings. Only integers, fractions and correctly rounded decimals are used, so the choice is the
-same on every machine and in any order of the segments.
+A segment's size at another CRF is predicted from an earlier encoding: the size halves each time the CRF rises by
+``halving_crfs``, which is measured as soon as there are two encodings. Only integers, fractions and correctly rounded
+decimals are used, so the choice is the same on every machine and in any order of the segments.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,24 +18,24 @@ from ...actors.encode.profiles import SoftwareProfile
 
 _CONTEXT: Final = Context(prec=30)
 _LN2: Final = _CONTEXT.ln(Decimal(2))
-_SLOPE_STEPS: Final = 64  # a measured slope is rounded to this part of a CRF
-_LEAST_APART: Final = 1  # two encodings that are nearer, in CRF, do not tell the slope
-_BEST: Final = Fraction(4)  # no eye sees a difference below; a film that needs fewer bits than asked has fewer
+_SLOPE_STEPS: Final = 64  # a measured slope is rounded to the nearest 1/64 of a CRF
+_LEAST_APART: Final = 1  # the slope is measured only between CRFs that differ by at least this
+_BEST: Final = Fraction(4)  # a lower CRF makes no visible difference, so a film may have fewer bits than requested
 USUAL_BITS: Final = Fraction(1, 12)
-"""How many bits a picture sample takes at an encoder's usual CRF, about; the sample shows how many it takes."""
+"""Roughly how many bits a luma sample takes at an encoder's usual CRF; the first pass measures the true number."""
 SLACK: Final = Fraction(1, 100)
-"""A film may be smaller than asked by this part of its size."""
+"""A film may be smaller than requested by this fraction of the requested size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateScale:
-    """An encoder's CRF, and how the size depends on it."""
+    """An encoder's range of CRFs, and how the size depends on the CRF."""
 
-    usual: Fraction
+    usual: Fraction  # the encoder's default
     best: Fraction  # the lowest CRF to use
-    worst: Fraction
-    step: Fraction
-    halving_crfs: Fraction  # by how much the CRF rises while the bits halve
+    worst: Fraction  # the highest CRF to use
+    step: Fraction  # the smallest difference between two CRFs
+    halving_crfs: Fraction  # the rise of the CRF that halves the size
 
     @classmethod
     def of(cls, profile: SoftwareProfile) -> "RateScale":
@@ -54,7 +54,7 @@ class RateScale:
         return max(Fraction(1), Fraction(round(self.halving_crfs / 5)))
 
     def on_grid(self, crf: Fraction) -> Fraction:
-        """Return the nearest CRF that the encoder takes, within the limits."""
+        """Return the nearest CRF that the encoder accepts, within the limits."""
         return min(max(round(crf / self.step) * self.step, self.best), self.worst)
 
 
@@ -92,18 +92,18 @@ class SizeBudget:
 
     @property
     def aim(self) -> int:
-        """The size to predict, so that a small error of the prediction keeps the film within the limits."""
+        """The size to aim for: a film stays within the limits if the prediction is slightly wrong."""
         return self.most - int(self.most * SLACK / 2)
 
 
 def first_crf(bits_per_sample: Fraction, scale: RateScale) -> Fraction:
-    """Return the CRF with which to sample a film of which only the rate is known."""
+    """Return the CRF of a film's sample, when only the film's bits per luma sample are known."""
     bits = max(bits_per_sample, Fraction(1, 1 << 20))
     return scale.on_grid(scale.usual + scale.halving_crfs * _log2(USUAL_BITS / bits))
 
 
 def film_crf(sampled_bytes: int, crf: Fraction, part: Fraction, budget: SizeBudget, scale: RateScale) -> Fraction:
-    """Return the CRF for all segments, from the size of a sample at ``crf`` that is ``part`` of the film.
+    """Return the CRF for all segments, from the size of a sample that is ``part`` of the film, encoded at ``crf``.
 
     It is the sample's own CRF if that is near enough, so that the sample need not be encoded again.
     """
@@ -113,7 +113,7 @@ def film_crf(sampled_bytes: int, crf: Fraction, part: Fraction, budget: SizeBudg
 
 
 def measured(film: Iterable[TriedSegment], scale: RateScale) -> RateScale:
-    """Return the scale with the slope of all segments together that have encodings at two CRFs."""
+    """Return the scale with the slope measured over all segments that have encodings at two CRFs, if there are any."""
     pairs = [pair for each in film if (pair := _apart(each)) is not None]
     first, last = (sum(pair[n].size_bytes for pair in pairs) for n in (0, 1))
     apart = sum((abs(pair[1].crf - pair[0].crf) * pair[0].size_bytes for pair in pairs), Fraction(0))
@@ -123,10 +123,10 @@ def measured(film: Iterable[TriedSegment], scale: RateScale) -> RateScale:
 
 
 def moves(film: Sequence[TriedSegment], budget: SizeBudget, scale: RateScale) -> Mapping[int, Fraction]:
-    """Return the segments to encode again, with their new CRFs; none if the film's size is right or cannot be better.
+    """Return the segments to encode again, with their new CRFs; none if the film's size is right or cannot be improved.
 
-    If the size is far from the budget, all segments move. Otherwise some move by at most ``scale.near``, so that as few
-    as possible are encoded again. The predicted size is never above the budget, unless no CRF is high enough.
+    If the size is far from the budget, all CRFs change. Otherwise some change by at most ``scale.near``, so that as few
+    segments as possible are encoded again. The predicted size is never above the budget, unless no CRF is high enough.
     """
     total = sum(each.last.size_bytes for each in film)
     if budget.least <= total <= budget.most or not film:
@@ -153,7 +153,7 @@ class _Choice:
         self._total = sum(self._sizes.values())
 
     def changed(self) -> Mapping[int, Fraction]:
-        """Return the new CRF of each segment that moves."""
+        """Return the new CRF of each segment whose CRF changes."""
         return {n: crf for n, crf in sorted(self._crfs.items()) if crf != self._film[n].crf}
 
     def move_all(self, shift: Fraction) -> None:
@@ -162,7 +162,7 @@ class _Choice:
             self._put(number, self._scale.on_grid(crf + shift))
 
     def fill(self, budget: SizeBudget) -> None:
-        """Move segments until the film has about the budget's aim, and at most its limit."""
+        """Change CRFs until the film's predicted size is about the budget's ``aim``, and at most its ``most``."""
         is_over = self._total > budget.most
         if is_over or self._total < budget.least:
             for number in self._order(is_over=is_over):
@@ -171,7 +171,7 @@ class _Choice:
             self._put(last, self._crfs[last] + self._scale.step)
 
     def _order(self, *, is_over: bool) -> Sequence[int]:
-        """Return the segments in the order in which they move, by CRF; with equal CRFs, the largest is first.
+        """Return the segments in the order in which their CRFs change: by CRF; with equal CRFs, the largest is first.
 
         If the film is too large, the lowest CRF is first, otherwise the highest.
         """
@@ -179,7 +179,7 @@ class _Choice:
         return sorted(self._crfs, key=lambda n: (sign * self._crfs[n], -self._sizes[n], n))
 
     def _move(self, number: int, wanted_bytes: int, *, is_over: bool) -> None:
-        """Move a segment as far as allowed, but not so far that it changes more than ``wanted_bytes``."""
+        """Change a segment's CRF as far as allowed, but its predicted size by at most ``wanted_bytes``."""
         scale, crf, sign = self._scale, self._crfs[number], 1 if is_over else -1
         for steps in range(int(scale.near / scale.step), 0, -1):
             moved = crf + sign * steps * scale.step
@@ -191,7 +191,7 @@ class _Choice:
                 return
 
     def _last_step(self, excess_bytes: int) -> int | None:
-        """Return the segment whose next step saves just enough bytes, or, if none saves enough, the most bytes."""
+        """Return the segment whose next step saves just enough bytes, else the most; None if no step saves any."""
         step, worst = self._scale.step, self._scale.worst
         losses = {n: self._sizes[n] - self._size(n, crf + step) for n, crf in self._crfs.items() if crf + step <= worst}
         enough = [n for n, loss in losses.items() if loss >= excess_bytes]
@@ -217,7 +217,7 @@ def predicted_bytes(encoded: SizeTry, crf: Fraction, halving_crfs: Fraction) -> 
 
 
 def _apart(segment: TriedSegment) -> tuple[SizeTry, SizeTry] | None:
-    """Return the last encoding and the latest one before it whose CRF differs enough."""
+    """Return the latest encoding whose CRF differs enough from the last one's, and the last one; None if none does."""
     last = segment.last
     others = [each for each in segment.tries if abs(each.crf - last.crf) >= _LEAST_APART]
     return (others[-1], last) if others else None

@@ -1,4 +1,4 @@
-"""What a job with a bitrate or a size has to reach, and the sample of its segments that is encoded first. Pure."""
+"""The goal of a job with a bitrate or a size, and the sample of its segments that is encoded first. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from ...cluster.grouping import counted
 from ..source.index import TrackIndex
 from .allocation import RateScale, SizeBudget, first_crf
 
-_SAMPLED_PART: Final = 8  # one segment of so many is sampled
-_LEAST_SAMPLED: Final = 8  # but at least so many
+_SAMPLED_PART: Final = 8  # one in this many segments is sampled
+_LEAST_SAMPLED: Final = 8  # at least this many segments are sampled
 _BITS: Final = 8
-_SPARED_PART: Final = 2000  # this part of a size is kept for the container, which states larger sizes in more bytes
+_SPARED_PART: Final = 2000  # one in this many bytes is reserved, because containers state larger sizes in more bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateGoal:
-    """A rate or a size of a film; segments are those of the plan."""
+    """The rate or the size that a film has to reach."""
 
     scale: RateScale
     bitrate_bps: int | None  # the average of the encoded pictures; None if a size is given
-    size_bytes: int | None  # the most bytes of the output file
+    size_bytes: int | None  # the most bytes of the output file; None if a bitrate is given
     duration_s: Fraction
     first_crf: Fraction  # the CRF with which the sample is encoded
-    sample: tuple[int, ...]
-    weights: tuple[int, ...]  # the bytes of each segment in the source, which tell what part of the film a sample is
+    sample: tuple[int, ...]  # the numbers of the sampled segments
+    weights: tuple[int, ...]  # the source's bytes of each segment, to estimate the sample's part of the film
 
     def budget(self, other_bytes: int) -> SizeBudget:
         """Return the budget of the pictures; ``other_bytes`` is the size of everything else in the file."""
@@ -40,7 +40,7 @@ class RateGoal:
         return SizeBudget(max(0, size - size // _SPARED_PART - other_bytes))
 
     def part(self, segments: Mapping[int, int]) -> Fraction:
-        """Return which part of the film some runs of segments make up, each given as {first segment: last segment}."""
+        """Return the fraction of the film in some runs of segments, given as {first segment: last segment}."""
         taken = sum(sum(self.weights[first : last + 1]) for first, last in segments.items())
         return Fraction(taken, sum(self.weights))
 
@@ -96,7 +96,7 @@ def sampled(segments: int, least: int = _LEAST_SAMPLED) -> tuple[int, ...]:
 
 
 def source_weights(segments: Sequence[tuple[int | None, int | None]], index: TrackIndex) -> tuple[int, ...]:
-    """Return each segment's bytes in the source, at least one: those of the packets whose time is in the segment."""
+    """Return each segment's bytes in the source, plus one: the bytes of the packets whose time is in the segment."""
     order = np.argsort(index.pts, kind="stable")
     shown, summed = index.pts[order], np.concatenate([[0], np.cumsum(index.sizes_bytes[order])])
     starts = [0 if start is None else int(np.searchsorted(shown, start)) for start, _ in segments]

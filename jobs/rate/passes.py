@@ -2,8 +2,8 @@
 
     SAMPLE: some segments at one CRF ──▶ FILM: all segments at another ──▶ ADJUST: some segments again, at most 4 times
 
-Each decision is a pure function of the sizes that earlier passes reached. These are in the journal, so a job that is
-continued, or has other workers, decides the same.
+Each decision is a pure function of the sizes that earlier passes reached. These sizes are in the journal, so a
+continued job and a job on other workers decide the same.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ ADJUST: Final = 2
 MOST_ADJUSTED: Final = 4
 """How many passes may adjust the film; the first may encode all segments again, the others a few."""
 BUCKET: Final = ADJUST + MOST_ADJUSTED
-"""The number of the pass in which the join encodes segments again that would empty the leaky bucket."""
+"""The number of the pass for segments that would empty the leaky bucket: the join encodes them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PassTry:
 
 @dataclass(frozen=True, slots=True)
 class RatePass:
-    """Encode these segments at their CRFs, except for those that the pass has encoded already."""
+    """One pass: it encodes these segments at their CRFs, unless an earlier run of the job did so in this pass."""
 
     number: int
     crfs: Mapping[int, Fraction]
@@ -47,12 +47,12 @@ async def run_passes(
     tries: Callable[[], Mapping[int, tuple[PassTry, ...]]],
     other_bytes: Callable[[int], Awaitable[int]],
 ) -> SizeBudget:
-    """Run all passes of one job, and return the budget that the film was to keep.
+    """Run all passes of one job, and return the budget of the last pass.
 
     Args:
-        goal: what the film has to reach.
+        goal: the rate or the size that the film has to reach.
         encode: runs a pass.
-        tries: returns the encodings of each segment in order, of the segments that have any.
+        tries: returns the encodings of each encoded segment, in order.
         other_bytes: returns the size of everything in the file but pictures after a pass; after the sample, a guess.
     """
     await encode(RatePass(SAMPLE, dict.fromkeys(goal.sample, goal.first_crf)))
@@ -79,7 +79,7 @@ def crf_of_film(goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget
 def adjusted(
     goal: RateGoal, tries: Mapping[int, tuple[PassTry, ...]], budget: SizeBudget, number: int
 ) -> Mapping[int, Fraction]:
-    """Return what pass ``number`` encodes again, from the passes before it."""
+    """Return the segments that pass ``number`` encodes again, with their CRFs, from the passes before it."""
     film = []
     for segment, made in tries.items():
         earlier = [each for each in made if each.number < number]

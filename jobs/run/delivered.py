@@ -8,10 +8,7 @@ from ..join.spool import Spool, SpooledSegment
 
 
 class DeliveredSegments:
-    """The encoded segments by number. A segment that later runs have encoded again in other bounds is not among them.
-
-    That is so for both parts of a merged segment, as in the journal.
-    """
+    """The encoded segments by number. A merged segment replaces the encodings of its parts, as in the journal."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -48,7 +45,7 @@ class DeliveredSegments:
         return frozenset(segments) - self._put_here
 
     def has_ends_of(self, result: EncodedSegment) -> bool:
-        """Return whether ``result`` has the seams of the segment on disk, so that it still fits its neighbours."""
+        """Return whether ``result`` fits the neighbours: its seams equal those of the encoding on disk."""
         before, now = self._spooled[result.segment].facts.tally, result.tally
         return (before.seam_before, before.seam_after) == (now.seam_before, now.seam_after)
 

@@ -31,7 +31,7 @@ class _PacketCopy(PictureDecoder[VideoFrame]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield nothing."""
+        """Copy the packets, and yield no picture."""
         del tally
         stream, context = track.stream, track.context
         self.track = {

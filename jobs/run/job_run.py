@@ -210,7 +210,7 @@ class JobRun:
             check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Choose the encoder; report why there is no worker, and fail if that lasts too long."""
+        """Choose the encoder. While no worker is available, report the reason; fail after too long a wait."""
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
             return software, []  # an earlier run switched to software
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)

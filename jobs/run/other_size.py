@@ -33,9 +33,9 @@ def guessed_bytes(plan: Plan, source_bytes: int | None) -> int:
 
 
 def joined_other_bytes(plan: Plan, path: Path, encoded: dict[tuple[int, int], EncodedTrack], joined: Joined) -> int:
-    """Write the whole output to ``path`` once, and return how much larger it is than its pictures.
+    """Write the whole output to ``path``, return how much larger it is than its pictures, and delete it.
 
-    Raises SizeExceeded: no pictures are small enough for the size that the output may have.
+    Raises SizeExceeded: the requested size leaves no room for pictures.
     """
     gather = Gather(plan, path, encoded)
     try:
@@ -49,6 +49,6 @@ def joined_other_bytes(plan: Plan, path: Path, encoded: dict[tuple[int, int], En
     finally:
         path.unlink(missing_ok=True)
     if plan.spec.size_bytes is not None and other_bytes >= plan.spec.size_bytes:
-        message = f"all but the pictures takes {other_bytes} bytes, and the film may have {plan.spec.size_bytes}"
+        message = f"sound, subtitles and container take {other_bytes} of {plan.spec.size_bytes} bytes"
         raise SizeExceeded(message, SizeExceeded.WHAT_NEXT)
     return other_bytes

@@ -1,4 +1,4 @@
-"""The encodings of a job that has to reach a rate, by segment and pass, and the pass that runs now."""
+"""Keeps the encodings of a job that has to reach a rate, by segment and pass."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,7 +13,7 @@ from ..rate.passes import BUCKET, FILM, SAMPLE, PassTry, RatePass
 
 
 class RateLedger:
-    """What is known of a job's passes. Without a goal there are none."""
+    """The encodings of a job's passes, and the pass that runs now. A job without a goal has no passes."""
 
     def __init__(self, goal: RateGoal | None) -> None:
         self.goal = goal
@@ -45,7 +45,7 @@ class RateLedger:
         if self.now is None:
             return ()
         made = PassTry(self.now.number, until, SizeTry(self._crf(segment), size_bytes))
-        # An encoding of a shorter part says nothing about the segment as it is now.
+        # Encodings from before a merge say nothing about the merged segment.
         earlier = tuple(each for each in self.tries.get(segment, ()) if each.until == until)
         self.tries[segment] = (*earlier, made)
         for merged in range(segment + 1, until + 1):

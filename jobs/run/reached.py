@@ -10,7 +10,7 @@ from ...actors.segment.targeting import ReachedQuality
 from ..report.report import Warning_
 
 _FAR: Final = Fraction(4, 3)
-"""This many times what is near enough for a search, 0.2 dB or a third of a point of VMAF, counts as a miss."""
+"""A segment misses the target if it is further off than this many times ``near_mdb``, the search's tolerance."""
 
 
 def target_warnings(

@@ -66,7 +66,7 @@ class FinishedTrack:
     warnings: tuple[Warning_, ...]
     loudness: Mapping[SoundKey, Loudness]  #: the loudness of encoded sound
     budget: SizeBudget | None  #: the sizes that the pictures may have; None if the job has no rate to reach
-    tries: Mapping[int, tuple[PassTry, ...]]  #: the encodings of each segment, for a rate
+    tries: Mapping[int, tuple[PassTry, ...]]  #: each segment's encodings, in passes; empty without a rate to reach
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:

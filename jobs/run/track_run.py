@@ -109,7 +109,7 @@ class TrackRun:
             results.append((run, self._finished(run, each.facts)))
         self._frames_restored = self._delivered.frames(without=())
         if self._rate.goal is not None:
-            return  # each pass begins with what it has done
+            return  # each pass takes its finished segments from the ledger
         self._board.board, joins = restored(self._board.board, results)
         for segment in joins:
             self._queue_join(self._board.board, segment)
@@ -160,7 +160,7 @@ class TrackRun:
         if goal is None:
             await self._run_board()
             return
-        # For a size, the film is joined between passes, and needs no worker meanwhile.
+        # For a size, the film is joined between passes; meanwhile the job demands no worker.
         with self._capacity.held() if goal.size_bytes is None else nullcontext():
             self._budget = await run_passes(
                 goal,
@@ -179,7 +179,7 @@ class TrackRun:
             self._second_runs.append(self._board.second_runs)
 
     async def _encode_pass(self, wanted: RatePass) -> None:
-        """Encode the segments of a pass that no earlier run of the job has encoded in it."""
+        """Encode a pass's segments, except those that an earlier run of the job has encoded in the same pass."""
         self._rate.begin(wanted)
         board = self._board.board.of_some(self._rate.left())
         if wanted.number == FILM:
@@ -301,7 +301,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a device as doubtful if software decoded after its failure, or if seams still differ."""
+        """Report a device as doubtful if it failed and software decoded, or if its pictures still differ at a cut."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._delivered.runs.get(run.segment)

@@ -16,7 +16,7 @@ _MOST_PARTS: Final = 1 << 16  #: The most tags or frames that are read; a file w
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
-#: For each packet length, the distance from a sync byte to the packet's end
+#: For each packet length, the distance from a sync byte to the packet's end, modulo this length
 _TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
 
 
@@ -96,7 +96,7 @@ def _ivf_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
 
 
 def _last_end(read: Read, size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]) -> int | None:
-    """Return where the last record of a chain ends.
+    """Return where the last record of a chain ends; None if there are too many records.
 
     ``lengths`` maps the head of a record to the record's length and the gap after it.
     """

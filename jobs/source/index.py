@@ -23,7 +23,7 @@ MISSING = np.iinfo(np.int64).min  #: The value of a missing timestamp
 _NO_TIME = 1 << 62  #: Later than any timestamp that ``indexer.py`` accepts
 KEY, DISCARD, CORRUPT = 1, 2, 4  #: Flags of a packet
 CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
-"""After this many access points or packets, a decoder holds no earlier picture."""
+"""After this many access points and packets, a decoder holds no earlier picture."""
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 
@@ -41,7 +41,7 @@ class TrackIndex:
     pos_bytes: NDArray[np.int64]  #: Offsets in the file; -1 if unknown
     sizes_bytes: NDArray[np.int64]
     flags: NDArray[np.uint8]
-    kinds: dict[int, RandomAccess]  #: The kinds of flagged keyframes; IDR if the codec does not distinguish kinds
+    kinds: dict[int, RandomAccess]  #: The kind of each flagged keyframe, by packet
     shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
@@ -205,7 +205,7 @@ class TrackIndex:
         )
 
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
-        """Return Matroska's index entry for the keyframe at a time, and the next entry.
+        """Return Matroska's index entry for the keyframe at a time, and the next entry; () if the keyframe has none.
 
         If there is no next entry, return an entry at an unreachable time, so that the demuxer does not search the whole
         file.

@@ -165,7 +165,7 @@ class TrackIndexer:
             )
         stream = self._stream
         time_base = Fraction(stream.time_base or 1)
-        # A copy, because the rows of a growing file go on.
+        # A copy, because more rows follow if the file grows.
         columns = np.array(self._rows, dtype=np.int64).reshape(-1, _COLUMNS)
         pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
         _refuse_far(source, _farthest(pts), _farthest(dts))
@@ -248,7 +248,7 @@ def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[
 def find_resets(
     dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
 ) -> tuple[TimeShift, ...]:
-    """Find resets of the source's clock (rule R1) in decoding times; presentation times step back at B-pictures."""
+    """Find clock resets (rule R1) in decoding times; presentation times step back at every B-picture."""
     watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
     steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))

@@ -55,9 +55,9 @@ def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
 def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
     """Return the effective value of a field for each run.
 
-    If all pictures agree, the container's value applies to them; otherwise each picture has its own value. An absent
-    range counts as limited, 0 (H.264 and H.265, annex E). Other missing values come from the run before, or from the
-    first run with a value.
+    If all pictures agree, the container's value applies to them; otherwise each picture has its own value. If any
+    picture has full range, an absent range counts as limited (H.264 and H.265, annex E). Other missing values come from
+    the run before, or from the first run with a value.
     """
     unstated = UNSTATED[name]
     if name == "range" and _FULL in own:

@@ -49,7 +49,7 @@ class Riders:
         self._spans: dict[str, _Span] = {}
 
     def ridden(self, index: TrackIndex) -> tuple[Rider, ...]:
-        """Return every kind found, in the order of appearance; ``index`` is that of the packets seen."""
+        """Return the first and last time of each kind of side data, in the order of appearance."""
         found = [
             Rider(kind, *(_relative_s(index, packet) for packet in (span.first, span.last)))
             for kind, span in self._spans.items()

@@ -1,7 +1,7 @@
 """Finds changes in the format of a sound track: broadcasts switch channels and sample rates.
 
-Packet headers show a change, or the container sends a new configuration with a packet. A track whose first packet shows
-that its format cannot change is not read further.
+Packet headers show a change, or the container sends a new configuration with a packet. If codec and container cannot
+announce a change, only the track's first packet is read.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _SEVERAL = 2
 _MOST_SHOWN = 3
-_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: Formats other than mp4 with configurations in packets
+#: Containers that, like mp4, can send a new configuration with a packet
+_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class _Life:
                 self._add(self._coming)
 
     def _given(self, packet: "Packet[Stream]") -> bytes:
-        """Return the configuration that came with a packet, otherwise the track's first configuration."""
+        """Return a packet's new configuration, or the track's for the first packet; b"" if there is none."""
         if (configuration := side_data(packet).get("new_extradata")) is not None:
             return bytes(configuration)
         return b"" if self.formats or self._has_headers else self._configuration
@@ -187,10 +188,7 @@ def has_headers(codec: str, configuration: bytes) -> bool:
 
 
 def _header_of(codec: str, configuration: bytes) -> SoundHeader | None:
-    """Return a parsed configuration.
-
-    For codecs other than AAC, return a value that only identifies the configuration.
-    """
+    """Return a parsed configuration; for codecs other than AAC, a value that only identifies the configuration."""
     if codec == "aac":
         return aac_header(configuration)
     return SoundHeader(0, "", tuple(configuration))

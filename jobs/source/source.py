@@ -89,7 +89,7 @@ class SourceStamp:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return a better error if ``error`` comes from a node on which the file is missing or differs."""
+        """Return a clearer error if ``error`` comes from a node on which the file is missing or differs."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
         from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - nothing else about a source needs the cluster
@@ -157,7 +157,7 @@ def read_source(source: str, track: int = 0) -> SourceReading:
 def read_growing(
     source: str, held: HeldSource, track: int, wants: Callable[[], bool], give: Callable[[SourceReading], None]
 ) -> SourceReading:
-    """Read a source through ``held``, whose reads wait until there is more; return the reading of the ended file.
+    """Read a growing source through ``held``, whose reads wait for more bytes; return the reading of the ended file.
 
     At each keyframe for which ``wants`` returns True, ``give`` gets the reading of everything before it. The errors are
     those of ``read_source``.
@@ -200,7 +200,7 @@ class _Pass:
         """Read to the end. ``look`` is called before each keyframe of a file that grows."""
         self._look = look
         self._see_all()
-        # The end of a file that grew is where its recorder stopped.
+        # A file that grew is complete: it ends where its recorder stopped.
         is_cut = look is None and is_cut_short(self._source, self._container, self._watch, self._ends)
         return self._reading(is_cut)
 

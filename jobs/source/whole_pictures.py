@@ -36,7 +36,7 @@ class WholePictures:
             self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
         else:
             self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
-        #: Whether all packets are read, or only keyframes and packets with side data
+        #: Whether ``see`` needs every packet; otherwise keyframes and packets with side data are enough
         self.reads_all = codec in _WITH_HIDDEN_FRAMES
 
     def see(self, packet: "Packet[VideoStream]", beside: Container[str] = ()) -> None:

@@ -1,8 +1,9 @@
 """Chooses the sizes and the CRFs of a ladder for its film, from probes. Pure and exact.
 
-Each size of the preset was probed at a few CRFs. Between two probes, the logarithm of the bits and the quality are
-lines. The first rendition is the cheapest of all these points that has the goal. Their upper convex hull says which
-size looks best with how many bits; each other rendition is its point nearest to a part of the first's bits.
+Each size of the preset was probed at a few CRFs. For the CRFs between two probes, the quality and the logarithm of the
+bitrate are interpolated linearly. The first rendition is the cheapest point that reaches the goal. The upper convex
+hull of all points shows which size looks best at each bitrate. Each other rendition should have a certain share of the
+first one's bitrate: it is the hull's point nearest to that bitrate.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +16,12 @@ from typing import Final
 _CONTEXT: Final = Context(prec=30)
 _HALF: Final = Fraction(1, 2)
 APART: Final = Fraction(5, 4)
-"""A rendition that would have more than this part of the next larger one's bits is left out."""
+"""Each rendition has at least this many times the bits of the next; slots without such a point are left out."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RatePoint:
-    """What pictures of a size look like at a CRF; larger bitrates sort later."""
+    """The bitrate and the quality of the film in one size at one CRF; points sort by bitrate."""
 
     bps: int  # of the whole film
     quality: Fraction  # the average of all measured pictures, at the size of the largest rendition
@@ -30,29 +31,30 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A rendition of the preset, with one codec."""
+    """A rendition of the preset, in one codec."""
 
     name: str
     size: tuple[int, int]
-    stated_bps: int | None  # its ``bitrate`` or ``maxrate``
+    stated_bps: int | None  # its ``bitrate`` or ``maxrate``; None if it has neither
     crf: int | None  # its ``quality``; None if it has a ``bitrate``
 
 
 @dataclass(frozen=True, slots=True)
 class Titled:
-    """The renditions for a film: ``chosen`` has the point of each slot that stays, in the order of the bits."""
+    """The renditions chosen for a film."""
 
-    goal: Fraction
+    goal: Fraction  # the quality that the first rendition should have
     hull: tuple[RatePoint, ...]
-    chosen: Mapping[str, RatePoint]
+    chosen: Mapping[str, RatePoint]  # by name of the slot, the most bits first; slots without a point are left out
 
 
 def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | None) -> Titled:
     """Return the renditions for a film whose sizes were probed.
 
-    ``goal`` is the quality of the first rendition; None means that of the largest slot, with no more bits than that
-    takes. No rendition has more bits than its slot states or, without a bitrate, than its CRF takes; if every point has
-    more than the largest slot may have, the first rendition is the cheapest point.
+    ``goal`` is the quality that the first rendition should have; None means the quality of the largest slot as the
+    preset states it, with no more bits than this slot takes. No rendition has more bits than its slot states or, if the
+    slot states no bitrate, than its CRF takes. If every point has more bits than the largest slot may have, the first
+    rendition is the cheapest point.
     """
     points = sorted(set(filled(probes)))
     order = sorted(slots, key=lambda slot: (-slot.size[0] * slot.size[1], -(slot.stated_bps or 0), slot.name))
@@ -61,7 +63,7 @@ def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | 
     own, most = _own(first, points), _most_bps(first, points)
     wanted = own.quality if goal is None else goal
     most = min(most, own.bps) if goal is None else most
-    # The hull has gaps, so its first point with the goal may have far more bits than another point.
+    # The hull has gaps, so its first point with the goal may have far more bits than a point below the hull.
     allowed = [each for each in points if each.bps <= most] or [hull[0]]
     top = min(allowed, key=lambda each: _missed(each, wanted))
     chosen = {first.name: top}
@@ -77,7 +79,7 @@ def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | 
 
 
 def upper_hull(points: Iterable[RatePoint]) -> tuple[RatePoint, ...]:
-    """Return the points above which no point and no mixture of points lies, as far as more bits look better."""
+    """Return the upper convex hull of points by bitrate and quality, up to the best quality; the fewest bits first."""
     hull: list[RatePoint] = []
     best: dict[int, RatePoint] = {}
     for each in points:
@@ -95,7 +97,7 @@ def upper_hull(points: Iterable[RatePoint]) -> tuple[RatePoint, ...]:
 
 
 def filled(probes: Iterable[RatePoint]) -> Iterable[RatePoint]:
-    """Yield the probes of each size, and a point for each CRF between two of them."""
+    """Yield the probes of each size, and an interpolated point for each CRF between two of them."""
     curves: dict[tuple[int, int], dict[int, RatePoint]] = {}
     for each in probes:
         curves.setdefault(each.size, {})[each.crf] = each
@@ -116,7 +118,7 @@ def _between(first: RatePoint, last: RatePoint, crf: int) -> RatePoint:
 
 
 def _own(slot: Slot, points: Sequence[RatePoint]) -> RatePoint:
-    """Return the point of a slot in the preset, or the nearest that was probed."""
+    """Return the point of the slot's size nearest to its CRF, or the best within its bitrate."""
     own = [each for each in points if each.size == slot.size]
     if slot.crf is not None:
         wanted = slot.crf
@@ -130,13 +132,13 @@ def _most_bps(slot: Slot, points: Sequence[RatePoint]) -> int:
 
 
 def _missed(point: RatePoint, wanted: Fraction) -> tuple[int | Fraction, ...]:
-    """Return a value by which points with the goal come first, the cheapest of them before all others."""
+    """Return a sort key: points that reach the goal come first, the cheapest of them before the others."""
     missed = max(Fraction(0), wanted - point.quality)
     return (missed, point.bps, -point.quality, *_cheaper(point))
 
 
 def _ratio(first: Slot, slot: Slot, number: int) -> Fraction:
-    """Return a slot's part of the first one's bits: that of the bitrates that the preset states, or else halves."""
+    """Return a slot's share of the first slot's bits: by the stated bitrates, otherwise half for each step down."""
     if first.stated_bps is None or slot.stated_bps is None:
         return _HALF**number
     return Fraction(slot.stated_bps, first.stated_bps)

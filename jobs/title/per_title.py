@@ -1,4 +1,4 @@
-"""What ``--per-title`` was asked for, what was probed, and what was chosen."""
+"""The request of ``--per-title``, its probes and the chosen renditions, as text and JSON."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ _BPS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecTitle:
-    """The sizes of one codec that are probed at some CRFs, and what was chosen from the probes."""
+    """The probes of one codec, and the renditions chosen from them."""
 
     codec: Codec
-    crfs: Mapping[tuple[int, int], tuple[int, ...]]  # by width and height
-    found: Titled | None = None  # None before the probes
-    # the name of each slot's rendition, whose size may be another than the slot's
+    crfs: Mapping[tuple[int, int], tuple[int, ...]]  # the probed CRFs, by width and height
+    found: Titled | None = None  # None until all probes have run
+    # the name of the rendition for each slot; the rendition may have another size than the slot
     names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -27,20 +27,20 @@ class CodecTitle:
 class PerTitle:
     """How the renditions of a ladder are chosen for its film."""
 
-    asked: str
+    asked: str  # as in ``Probing``
     measured: tuple[int, int]  # the size at which pictures are compared
-    sample: Sequence[int]  # the probed parts of the film
-    parts: int
+    sample: Sequence[int]  # the numbers of the probed segments
+    parts: int  # the number of the film's segments
     codecs: tuple[CodecTitle, ...]
 
     def lines(self) -> list[str]:
-        """Return it as lines of text."""
+        """Return the request, and the probes or the chosen renditions, as lines of text."""
         width, height = self.measured
         head = f"per title {self.asked} at {width}x{height}, from {len(self.sample)} of {self.parts} parts of the film"
         return [head, *(line for each in self.codecs for line in _lines(each))]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values (docs/ladder.md)."""
+        """Return the request, the probes and the choice as JSON values (docs/ladder.md)."""
         return {
             "asked": self.asked,
             "measured": list(self.measured),
@@ -50,7 +50,7 @@ class PerTitle:
 
 
 def per_title_of(probing: Probing, found: Mapping[str, Measured]) -> PerTitle:
-    """Return what is probed and, if all of it was ``found``, what is chosen."""
+    """Return the probes and, if ``found`` has all their results, the chosen renditions."""
     codecs = dict.fromkeys(each.codec for each in probing.slots)
     is_found = not any(probing.left(each, found) for each in probing.sizes)
     picture = probing.reference.output
@@ -91,7 +91,7 @@ def _lines(title: CodecTitle) -> list[str]:
     ]
     first = next(iter(found.chosen.values()))
     if first.quality < found.goal:
-        lines[0] += f", below {float(found.goal):.4g}: its bits or the probed CRFs are the limit"
+        lines[0] += f", below the goal of {float(found.goal):.4g}: limited by its bitrate or the probed CRFs"
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What is probed of a film before its ladder is chosen: each size at a few CRFs, in a sample of the film's segments."""
+"""The probes of a film before its ladder is chosen: each size at a few CRFs, in a sample of the film's segments."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ from ..rate.goal import sampled, source_weights
 from .hull import RatePoint, Slot
 
 _HALVINGS: Final = (-1, 0, 1, 2)
-"""The probed CRFs: that of the preset, and those with about twice, half and a quarter of its bits."""
+"""The probed CRFs, as steps from the preset's CRF; each step up about halves the bits."""
 _LEAST_SAMPLED: Final = 4
 _BITS: Final = 8
 PROBED: Final = {
     "encoder": "software",
     "quality": None,
-    "bitrate_bps": 1_000_000,  # any; so that the settings have no CRF
+    "bitrate_bps": 1_000_000,  # any value; without a bitrate, the settings would have a CRF
     "maxrate_bps": None,
     "bufsize_bits": None,
 }
@@ -36,26 +36,26 @@ Measured: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbedSlot:
-    """A rendition of the preset: its plan, with ``PROBED``, and what it may have."""
+    """A rendition of the preset, and the plan that its probes encode with (its request is changed by ``PROBED``)."""
 
     plan: Plan
     slot: Slot
 
     @property
     def codec(self) -> Codec:
-        """Its codec."""
+        """The rendition's codec."""
         return self.plan.encoder.codec
 
     @property
     def crfs(self) -> tuple[int, ...]:
-        """The CRFs with which its size is probed."""
+        """The CRFs at which the rendition's size is probed."""
         profile = PROFILES[self.codec]
         usual = profile.default_quality if self.slot.crf is None else self.slot.crf
         best, worst = min(profile.usual_crfs[0], usual), max(profile.usual_crfs[1], usual)
         return tuple(sorted({min(max(usual + n * profile.halving_crfs, best), worst) for n in _HALVINGS}))
 
     def name(self, crf: int, segment: int) -> str:
-        """Return the name of an encoding in a record."""
+        """Return the name of an encoding in a ``ProbeRecord``."""
         width, height = self.slot.size
         return f"{self.codec} {width}x{height} crf {crf} segment {segment}"
 
@@ -64,15 +64,15 @@ class ProbedSlot:
 class Probing:
     """Everything that decides the probes of a film."""
 
-    asked: str  # the metric, and perhaps a value of it
+    asked: str  # the metric, with or without a goal: ``vmaf`` or ``vmaf:93``
     slots: tuple[ProbedSlot, ...]
     target: QualityTarget
     reference: FilterSettings  # of the largest rendition, at whose size pictures are compared
-    sample: tuple[int, ...]
+    sample: tuple[int, ...]  # the numbers of the probed segments
 
     @property
     def goal(self) -> Fraction | None:
-        """The quality that was asked for."""
+        """The requested quality; None if only a metric was requested."""
         return self.target.value if ":" in self.asked else None
 
     @property
@@ -85,14 +85,14 @@ class Probing:
 
     @property
     def key(self) -> str:
-        """A digest of everything on which the results depend."""
+        """A digest of everything on which the probes' results depend."""
         headers = [header_of(each.plan) for each in self.sizes]
         probed = [(each.job, each.encoder) for each in headers], [each.crfs for each in self.sizes], self.sample
         measured = (self.target.metric, self.target.tool, self.reference)
         return hashlib.sha256(repr((probed, measured)).encode()).hexdigest()
 
     def left(self, size: ProbedSlot, found: Mapping[str, Measured]) -> Sequence[tuple[int, int]]:
-        """Return the CRF and the segment of each encoding of a size that was not ``found``."""
+        """Return (CRF, segment) of each encoding of a size that is not in ``found``."""
         units = ((crf, segment) for crf in size.crfs for segment in self.sample)
         return [unit for unit in units if size.name(*unit) not in found]
 
@@ -105,7 +105,7 @@ class Probing:
         return replace(work, encoder=encoder, measured=measured)
 
     def points(self, codec: Codec, found: Mapping[str, Measured]) -> Iterator[RatePoint]:
-        """Yield the points of a codec's sizes, as the whole film would have them; all must be ``found``."""
+        """Yield a codec's points, with bitrates estimated for the whole film; ``found`` must have all their results."""
         for size in (each for each in self.sizes if each.codec is codec):
             plan = size.plan
             weights = source_weights([(each.start_ticks, each.end_ticks) for each in plan.segments], plan.index)
@@ -119,7 +119,7 @@ class Probing:
 
 
 def probing_of(asked: str, slots: Sequence[ProbedSlot]) -> Probing:
-    """Return what to probe for the slots of a preset.
+    """Return the probes for the slots of a preset.
 
     Raises UsageError or Unsupported: pictures of the largest size cannot be measured.
     """

@@ -62,13 +62,13 @@ class ProbeRound:
 
     @property
     def demand(self) -> Demand:
-        """The demand of all of them."""
+        """The demand of all probes in the round."""
         plan = self.size.plan
         frames = tuple(plan.segments[segment].frames for _, segment in self.units)
         return replace(settled_demand(plan, self.job), segments=frames, frames_total=sum(frames))
 
     async def run(self, reach: SourceReach) -> None:
-        """Run them. Raises CodecfleetError."""
+        """Run the probes. Raises CodecfleetError."""
         await fan_out(
             reach,
             self.demand,
@@ -86,7 +86,7 @@ class ProbeRound:
 
     def _end(self, run: Run, result: EncodedSegment) -> Finished:
         event = finished(run, result.tally, self._work(run).decode.entry, self.size.plan.index)
-        return replace(event, seam_before=(), seam_after=())  # the next probe may be of another part
+        return replace(event, seam_before=(), seam_after=())  # successive probes need not be neighbours
 
     def _take(self, result: EncodedSegment) -> None:
         if result.quality is not None:

@@ -16,7 +16,7 @@ from .verdict import Check, check, not_applicable
 OFFSET_S = Fraction(1, 1000)  # the largest shift of sound against pictures
 LAG_S = 0.05  # the largest lag at which sounds are compared
 LIKENESS = 0.4  # the minimum correlation of two encodings of the same sound
-_PERIODIC = 0.9  # correlation peaks this close to the best peak count as equal
+_PERIODIC = 0.9  # a correlation of at least this part of the best one counts as equal
 _SILENCE = 1e-3  # RMS below which a window is silent
 _QUIET_PART = 1 / 20  # speakers below this fraction of the loudest are not compared, because codecs spread noise
 _LEVEL_TIMES = 2  # the largest allowed factor between a speaker's levels: 6 dB

@@ -1,4 +1,4 @@
-"""Proves that OUTPUT is exactly INPUT, encoded again, with no code of planning, encoding or joining.
+"""Proves that an output is its source, encoded again. It shares no code with planning, encoding and joining.
 
 Both files are decoded once, in step, and compared by the rules in docs/timeline.md and docs/verify.md.
 """

@@ -1,7 +1,7 @@
 """Checks the properties of every picture.
 
-A picture that differs from the source's first picture must have been converted: its samples must match the converted
-source picture better than the unconverted picture.
+Where a property of an output picture differs from the source picture's, the samples must have been converted: they must
+match the converted source picture better than the unconverted one.
 """
 
 from collections import Counter
@@ -138,7 +138,7 @@ class StatedPictures:
     def take(
         self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
     ) -> VideoFrame | None:
-        """Take a pair of pictures; return the expected output picture if the source's shape differs, otherwise None.
+        """Take a pair of pictures; return the expected output picture if their display shapes differ, otherwise None.
 
         ``steps`` makes the reference if the report has steps. With ``toned``, colours were meant to change.
         """
@@ -204,7 +204,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return the source picture between black bars; its aspect ratio is that of the output times ``wider``."""
+        """Return the source picture between black bars; ``wider`` is its display shape divided by the output's."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
@@ -215,7 +215,7 @@ class StatedPictures:
         self.wrong.setdefault(name, []).append(number)
 
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
-        """Yield the checks; ``container_top_first`` is the field order in the two containers.
+        """Yield the checks; ``container_top_first`` is the field order that each of the two containers states.
 
         With ``is_damaged``, some packets of the source do not decode, and their pictures may have stated fields.
         """
@@ -237,7 +237,7 @@ class StatedPictures:
                 found = self.output.kinds[kind]
                 same = "" if not self.altered[kind] else f", {self.altered[kind]} of them different"
                 passed = found == self.source.kinds[kind] and not self.altered[kind]
-                expected = f"{self.source.kinds[kind]} pictures with them"
+                expected = f"{self.source.kinds[kind]} pictures with this data"
                 yield check(f"metadata.{name}", expected, f"{found}{same}", passed=passed)
 
 

@@ -41,7 +41,7 @@ class SoundTrack:
     url: str
     number: int  # the track's number among the file's audio tracks
     index: int  # the stream's index
-    zero_s: Fraction
+    zero_s: Fraction  # the first video frame's time on the file's clock
     codec: str
     rate_hz: int
     frame_samples: int
@@ -50,7 +50,7 @@ class SoundTrack:
     # the times of ``times_s``, but None for hidden packets
     heard_s: list[Fraction | None] = field(default_factory=list)
     lasts_s: list[Fraction] = field(default_factory=list)  # durations of packets; 0 if unknown
-    bytes_a_second: Fraction = Fraction(0)  # the sample rate of PCM; 0 for other codecs
+    bytes_a_second: Fraction = Fraction(0)  # the data rate of PCM; 0 for other codecs
     sums: list[int] = field(default_factory=list)  # checksums of packets
     begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0

@@ -32,7 +32,7 @@ class Stepwise:
 
     steps: PictureReport | None
     tone: ToneReference | None
-    denoise: str = ""
+    denoise: str = ""  # the options of FFmpeg's ``bilateral``; "" for no denoising
     overlay: OverlayReference | None = None
     burn: BurnReference | None = None
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Alignment:
     """How the two files' clocks align, and which part of the source is in the output."""
 
-    source_zero_s: Fraction  # the time of the first compared frame, on each container's own clock
-    output_zero_s: Fraction
+    source_zero_s: Fraction  # the time of the first compared frame, on the source's clock
+    output_zero_s: Fraction  # the time of the same frame, on the output's clock
     tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None for all
     part_s: Fraction | None  # the time from the first to the last frame of the requested part; None for the whole track
     muxer: str  # FFmpeg's name of the output's demuxer

@@ -103,7 +103,7 @@ def test_what_cannot_be_reached_is_said(film: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "options", "says"),
-    [(9_000, {"audio": "none"}, "does not fit into 9000 bytes"), (20_000, {}, "all but the pictures takes")],
+    [(9_000, {"audio": "none"}, "does not fit into 9000 bytes"), (20_000, {}, "sound, subtitles and container take")],
 )
 def test_a_size_that_nothing_fits_into_leaves_no_work(
     size_bytes: int, options: dict[str, object], says: str, film: Path, tmp_path: Path

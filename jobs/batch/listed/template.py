@@ -51,7 +51,7 @@ class Template:
     def parse(cls, text: str) -> Self:
         """Return the template.
 
-        Raises UsageError: ``text`` has an unbalanced brace or unknown field, or names all outputs alike.
+        Raises UsageError: ``text`` has an unbalanced brace or an unknown field, or lacks ``{stem}``.
         """
         try:
             fields = [each for _, *each in Formatter().parse(text) if each[0] is not None]

@@ -1,7 +1,4 @@
-"""Writes changes of entries into the database.
-
-Changes that come during a transaction are written together in the next one.
-"""
+"""Writes changes of entries into the database; those that come during a transaction share the next transaction."""
 
 import asyncio
 from collections.abc import Callable

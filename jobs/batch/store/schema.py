@@ -200,7 +200,7 @@ class FileEnded:
     result: FileResult
     published: str  #: relative to the root
     output_bytes: int
-    frames: int = 0  #: for a copy, this and all fields below are 0
+    frames: int = 0  #: for a copy, this and all fields below have their defaults
     duration_s: float = 0.0
     encoder: str = ""  #: the encoder kind
     segments: tuple[SegmentSpan, ...] = ()

@@ -170,7 +170,7 @@ def _bitmap_showings(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedShowing:
-    """A change of the screen at ``start_s``: ``subtitle``, which has no times yet, appears; None clears the screen."""
+    """A change of the screen at ``start_s``: ``subtitle`` (with its times unset) appears; None clears the screen."""
 
     start_s: Fraction
     end_s: Fraction | None

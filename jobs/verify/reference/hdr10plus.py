@@ -31,9 +31,9 @@ class MessageReader:
         self._held = b""
 
     def read(self, packet: bytes) -> bytes | None:
-        """Return the messages that hold for the next packet in decoding order, joined; None for an unsupported codec.
+        """Take the next packet; return the joined messages that apply to its picture, None for an unsupported codec.
 
-        In HEVC, messages hold until the next messages or the next sequence. Messages that FFmpeg cannot read are left
+        In HEVC, messages apply until the next messages or the next sequence. Messages that FFmpeg cannot read are left
         out.
         """
         if self._codec not in _CODECS:

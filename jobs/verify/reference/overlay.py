@@ -94,7 +94,7 @@ class BurnReference:
         return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr, with the subtitles of a moment drawn over them."""
+        """Return planes of Y', Cb and Cr, with the subtitle shown at ``time_s`` drawn over them."""
         at = (each for each in self.track.subtitles if each.start_s <= time_s < each.end_s)
         if (subtitle := next(at, None)) is None:
             return planes

@@ -31,7 +31,7 @@ from .hdr10plus import MessageReader
 RESET_S = 1  # a decoding clock that steps back by more than this was reset; smaller steps are disorder
 LEAP_S = 6 * 3600  # a leap ahead by more than this is also a reset, which FFmpeg took for a wrap of the 33-bit clock
 WINDOW_FRAMES = 16  # how many pictures are held back for sorting: the largest picture buffer of H.264 and HEVC
-DENOMINATOR_MAX = 10**9  # the finest tick into which the source's tick may be divided
+DENOMINATOR_MAX = 10**9  # a tick, in seconds, is divided at most until its denominator is this
 _BEFORE_ALL = -(1 << 80)
 
 
@@ -84,7 +84,7 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick with which each unique time stays unchanged, for rule R4.
+    """Return the number by which rule R4 divides the source's tick, so that each unique time stays unchanged.
 
     ``times`` are the times of the presented packets, repaired by R1. Each of several frames with the same time needs a
     tick before the next time; the tick's denominator is at most 10^9.
@@ -149,7 +149,7 @@ def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
 class SequentialDecode:
     """One sequential decode of a video track. Iterate once to get the frames in the order of the decoder's output.
 
-    ``frame.opaque`` has a list: an offset, and what ``MessageReader`` found in the frame's packet.
+    ``frame.opaque`` is a list of rule R1's offset and the HDR10+ messages that ``MessageReader`` found for the frame.
     ``damaged_packets`` counts the packets that failed to decode. All fields are final once the iteration has ended.
     """
 
@@ -180,8 +180,7 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # This is a list instead of the number: PyAV looks opaque values up by identity, and equal numbers may be
-            # one object.
+            # A list, because PyAV looks opaque values up by identity, and equal numbers may be one object.
             packet.opaque = noted = [offset, reader.read(bytes(packet))]
             for frame in self._decoded(packet):
                 # VP9 delays no picture, so the packet just read is the picture's own. If a picture is shown again, PyAV

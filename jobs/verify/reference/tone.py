@@ -23,7 +23,7 @@ _LUMA_709 = np.array([0.2126, 0.7152, 0.0722], dtype=np.float32)
 
 
 def levels_of(bits: int, *, full_range: bool) -> tuple[int, int, int, int]:
-    """Return the code of black, the codes from black to white, the middle of chroma, and the range of chroma."""
+    """Return the code of black, the number of codes from black to white, the middle of chroma, and its range."""
     if full_range:
         return 0, (1 << bits) - 1, 128 << bits - 8, (1 << bits) - 1
     return 16 << bits - 8, 219 << bits - 8, 128 << bits - 8, 224 << bits - 8

@@ -17,7 +17,7 @@ _Ticks: TypeAlias = NDArray[np.int64]
 MOST_HEADER_BYTES: Final = 256 << 20  # the largest index: ten hours of a film with sound need about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-# the number of samples by which a header may differ: with reordering, FFmpeg's muxer counts one too many
+# by how many samples a header's duration may be off: with reordering, FFmpeg's muxer counts one too many
 _NEAR_SAMPLES: Final = Fraction(3, 2)
 _NEEDED: Final = (b"moov", b"moof", b"mdat")  # the film is incomplete if one of these is cut off; others may be damage
 _HEAD_BYTES: Final = 8
@@ -106,7 +106,7 @@ class _Samples:
 
 
 def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fraction) -> Fraction:
-    """Return the duration of the last sample (docs/timeline.md); exact if it agrees with the edit list."""
+    """Return the duration of the last sample (docs/timeline.md): from the samples if they agree with the edit list."""
     if by_edit is None:
         return by_samples[0]
     exact = next((each for each in by_samples if abs(each - by_edit) <= near_s), None)

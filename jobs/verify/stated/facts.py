@@ -41,7 +41,7 @@ class StatedCrop:
 class Spread:
     """The times of a track's samples, in seconds, according to the boxes or blocks."""
 
-    samples: int  # their number
+    samples: int  # how many samples there are
     shortest_s: Fraction  # the shortest duration, not counting the sample decoded last; 0 if no duration is stated
     total_s: Fraction | None  # the sum of all durations; None if the container does not state all of them
     end_s: Fraction  # the end of the sample shown last, on the track's clock
@@ -57,7 +57,7 @@ class StatedTrack:
     crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False  # whether blocks have an alpha plane in addition to the picture
     top_field_first: bool | None = None  # None if the field order is not stated, or if pictures are progressive
-    timecode_rate: Fraction | None = None  # the frame rate of a timecode track
+    timecode_rate: Fraction | None = None  # the frame rate of a timecode track; None for others
     spread: Spread | None = None  # None for a track without samples
     disagreements: tuple[str, ...] = ()  # contradictions between the track's header and its samples, in words
 
