@@ -29,7 +29,7 @@ AHEAD_LEAST: Final = 16  #: This many pieces may be ahead even before the pool h
 
 
 class _BatchRun:
-    """One iteration over the batches; ``made`` receives the pieces in order, and then None or the final error."""
+    """One iteration; ``made`` receives the batches of each piece, in order, and then None or the final error."""
 
     def __init__(self, pool: Pool, plan: BatchPlan) -> None:
         self.made: asyncio.Queue[tuple[FrameBatch, ...] | Exception | None] = asyncio.Queue(1)
@@ -102,7 +102,7 @@ class _BatchRun:
             self._tell()
 
     def _tell(self) -> None:
-        """Report the demand: 0 while the consumer is slow, which leaves the workers to other jobs."""
+        """Report the unfinished pieces' demand: none while the consumer is slow, so other jobs get the workers."""
         pictures = tuple(self._unfinished.values())
         self._pool.set_demand(self._plan.job, self._plan.demand(pictures) if pictures else None)
 
