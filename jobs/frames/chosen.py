@@ -78,7 +78,7 @@ class Film:
     ) -> GroupReader:
         """Return a reader of the frames ``numbers`` of the part; end it with ``end``.
 
-        Raises UsageError: already closed.
+        Raises UsageError: the film is closed.
         """
         source, proofs = self._open()
         report.on_device, report.gpu_refusal = source.on_device, source.gpu_refusal

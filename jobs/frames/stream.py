@@ -71,7 +71,7 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     @property
     def report(self) -> FramesReport:
-        """The counts of the iteration over all frames so far."""
+        """What the iteration over all frames has counted up to now."""
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:

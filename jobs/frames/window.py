@@ -40,7 +40,7 @@ class FrameQueue:
     error: BaseException | None = None
 
     def begin(self, *, whole: bool) -> None:
-        """Begin, or begin again without the frames held back. Raises Superseded: the frames are no longer wanted."""
+        """Begin; a second time, discard the frames held back. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             if self.is_hidden:
@@ -334,7 +334,7 @@ class GroupWindow:
                 return found[0]
             if self._undecodable is not None:
                 raise self._undecodable(number)
-        # Each read adds its counts to the report after its last frame.
+        # A read adds its counts to the report after its last frame, so the end waits for all reads.
         if self._open_reads and not self._is_stopped:
             self._is_starved = True
             return None
@@ -393,7 +393,7 @@ class GroupWindow:
 
 
 def count_tally(report: FramesReport, tally: SegmentTally) -> None:
-    """Count who decoded a segment or a read, and the damage that it has; the caller holds the lock of the report."""
+    """Count which decoder decoded a segment or a read, and its damage; the caller holds the lock of the report."""
     report.decoded_by[tally.decoded_by] = report.decoded_by.get(tally.decoded_by, 0) + 1
     report.fallbacks += [tally.fallback] if tally.fallback else []
     report.failed_packets += tally.failed_packets
