@@ -79,7 +79,7 @@ class RateReport(BaseModel, frozen=True, extra="forbid"):
     """The bit rate of all pictures together, and what was asked for. The job chose its segments' CRFs to reach it."""
 
     asked: str  # the option
-    wanted_bps: int  # the highest rate of the pictures with which the output is as asked
+    wanted_bps: int  # the highest bitrate of the pictures at which the output meets the request
     reached_bps: int
     video_bytes: int
     encodes: int  # how many times a segment was encoded, in all passes
