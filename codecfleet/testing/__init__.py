@@ -39,7 +39,7 @@ _HOMES = {
     "FaultyPool": "fleet.local_pool",
     "LocalPool": "fleet.local_pool",
 }
-"""Module of each name. Modules are imported at first use: a program with one fake, or a worker, needs no other."""
+"""The module of each name, imported at the first use, because a program with one fake, or a worker, needs no other."""
 
 
 def __getattr__(name: str) -> object:

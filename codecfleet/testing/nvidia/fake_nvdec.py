@@ -250,7 +250,7 @@ class _Decoder:
         return surfaces
 
     def _look_at(self, coded: bytes) -> None:
-        """Compare the stream with the first stream, which determined how many surfaces the decoder has."""
+        """Compare the sequence with the first one, which determined how many surfaces the decoder has."""
         if self._codec not in ("h264", "hevc"):
             return
         hevc = self._codec == "hevc"
