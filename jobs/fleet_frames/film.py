@@ -73,7 +73,7 @@ class FleetFrames(FrameChooser[FleetSelection]):
         self._pool = pool
         self._name = secrets.token_hex(8)
         self._request = request
-        self._film = Film(request.model_copy(update={"decoder": "software"}), own_gpu)  # decodes nothing
+        self._film = Film(request.model_copy(update={"decoder": "software"}), own_gpu)  # for its index
 
     def __getitem__(self, chosen: slice, /) -> FleetSelection:
         """Return the selection of a slice."""

@@ -83,7 +83,7 @@ class _BatchRun:
         return first.result()
 
     async def _make(self, piece: BatchPiece) -> MadeBatches:
-        """Return a piece's batches; an error is raised once all batches before the error are taken."""
+        """Return a piece's batches or its error, which is raised once all batches before the error are taken."""
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"
@@ -118,7 +118,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
     try:
         while (made := await run.made.get()) is not None:
             if isinstance(made, Exception):
-                await in_thread(planned.source.stamp.explain, made)  # any other error may be due to a changed source
+                await in_thread(planned.source.stamp.explain, made)  # raises another error if the source has changed
                 raise made
             for batch in made:
                 yield batch

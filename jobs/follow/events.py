@@ -17,7 +17,7 @@ class FollowEvents:
         self._stages: set[str] = set()
         self._job: str | None = None
         self._at_s = 0.0
-        self._told_s = Fraction(0)  # the distance of which the last warning told; 0 once the ladder has caught up
+        self._told_s = Fraction(0)  # how far behind the ladder was at the last warning; 0 once it has caught up
 
     def take(self, frames: int) -> None:
         """Count the frames of a finished part."""

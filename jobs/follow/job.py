@@ -340,7 +340,7 @@ class _FollowRun:
 
 
 def _ahead_s(index: TrackIndex, ends: Sequence[int | None]) -> Fraction:
-    """Return how much of the source follows the encoded segments, which end at ``ends``, in ticks."""
+    """Return how many seconds of the source follow the encoded segments, whose ends in ticks are ``ends``."""
     until = ends[-1] if ends else None
     return (index.end_ticks - (index.first_ticks if until is None else until)) * index.time_base
 

@@ -29,7 +29,7 @@ class LiveFolder:
     def check(self, source: str, tracks: Collection[str]) -> None:
         """Check that the output holds only an earlier run's files: those of these tracks, and their manifests.
 
-        Raises OutputExists: there are other files, or any without tracks; OutputUnwritable; StorageFailed.
+        Raises OutputExists: there are other files, or without ``tracks`` any file; OutputUnwritable; StorageFailed.
         """
         if is_local(self.output):
             check_folder_of(self.folder)

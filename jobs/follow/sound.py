@@ -1,4 +1,4 @@
-"""Reads each sound track of a recording in one pass, and writes it in parts that begin and end with the pictures'."""
+"""Reads each sound track of a recording in one pass, and writes it in parts, cut where the pictures are cut."""
 
 import asyncio
 import threading
@@ -78,14 +78,14 @@ class _LiveSound(ABC):
 
     @abstractmethod
     def _run(self, file: GrowingFile, held: HeldSource) -> None:
-        """Read the whole track, and give its packets."""
+        """Read the whole track, and pass its packets to ``_give``."""
 
     @abstractmethod
     def write(self, path: Path, packets: Sequence[_Packet], *, is_first: bool) -> None:
         """Write a part. The first part keeps its times, a later one begins at time 0. Raises StorageFailed."""
 
     async def take(self, until_s: Fraction | None) -> list[_Packet]:
-        """Return the next packets, those that begin before ``until_s`` in the package; with None all that are left.
+        """Return the next packets, those that begin before ``until_s`` in the package; with None, all that are left.
 
         Waits until a later packet is read or the recording has ended, so a track that pauses holds the part back.
         """

@@ -41,10 +41,10 @@ class FollowState:
 
     identity: tuple[int, int]  #: The recording's device and inode
     request: str  #: The options that may not change, in JSON
-    size_bytes: int = 0  #: The recording's size at the last change; a smaller file is refused
+    size_bytes: int = 0  #: The recording's size when the newest part was added; a smaller file is refused
     groups: tuple[tuple[str, ...], ...] = ()  #: The groups of each sound track; () if the preset names none
     origin_s: Fraction | None = None  #: The package's time 0 on the source's clock
-    ended_bytes: int | None = None  #: Where the recording ended; None while it may grow
+    ended_bytes: int | None = None  #: The recording's final size; None while it may grow
     parts: tuple[FollowedPart, ...] = ()
     published: dict[str, int] = field(default_factory=dict)  #: How many segments of each track are in the playlists
 

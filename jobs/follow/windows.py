@@ -1,4 +1,4 @@
-"""Decides which segments of a growing source may be encoded. Pure: nothing decided here depends on what comes later."""
+"""Decides which segments of a growing source may be encoded; what comes later never changes a decision. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -42,7 +42,7 @@ class ChosenFrames(Protocol):
 
 
 class FrameBatches:
-    """A selection's frames in tensors of ``frames`` frames, in the frames' memory; the last tensor may have fewer.
+    """A selection's frames in tensors of ``frames`` frames, which are where the frames are; the last may have fewer.
 
         for batch in film.batches(16, TensorFormat(size=(224, 224))): ...
 

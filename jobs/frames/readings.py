@@ -14,7 +14,7 @@ from ..source.source import SourceReading, SourceStamp, read_source
 MOST_PACKETS: Final = 1_000_000  #: The most packets in all kept indexes; a packet takes about 50 bytes
 MOST_READINGS: Final = 1_000
 _SETTLED_NS: Final = 2 * 10**9
-"""A file that changed more recently may change again without a new time of change: some file systems count in 2 s."""
+"""A file that changed more recently may change again at the same stated time, as some file systems round to 2 s."""
 
 _Key: TypeAlias = tuple[SourceStamp, int, InputLimits]
 

@@ -265,7 +265,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     async def _end(self) -> None:
         await self._end_reading()
         if isinstance(self._reader, FrameReader | GroupReader):
-            await in_thread(self._reader.source.stamp.check)  # any other error may be due to a changed source
+            await in_thread(self._reader.source.stamp.check)  # if the source has changed, that caused any error
 
 
 def frames(

@@ -16,7 +16,8 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""In ascending order, threads + 1 reads may be ahead; more begin only if all begun reads fit in 1/16 of the memory."""
+"""For frames in ascending order, threads + 1 reads may be ahead; more begin only if all begun reads fit in 1/16 of the
+memory."""
 
 
 class FramesEnd(Exception):
@@ -40,7 +41,7 @@ class FrameQueue:
     error: BaseException | None = None
 
     def begin(self, *, whole: bool) -> None:
-        """Begin; a second time, discard the frames held back. Raises Superseded: the frames are no longer wanted."""
+        """Begin, or begin again and drop the frames held back. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             if self.is_hidden:
@@ -363,7 +364,7 @@ class GroupWindow:
         if self._is_stopped or place == len(self._held):
             return True
         if self._position < len(self._slots) and self._slots[self._position][0] is self._held[place]:
-            # Padding may make frames that are held for later larger than planned, which must not block the next frame.
+            # Frames held for later may be larger than planned, due to padding; this must not block the next frame.
             return True
         while self._first_needed < place and not self._held[self._first_needed].needed_bytes:
             self._first_needed += 1

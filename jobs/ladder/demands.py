@@ -31,7 +31,7 @@ def demand_of_all(ladder: str, demands: Sequence[Demand]) -> Demand | None:
 
 
 def _renditions(demand: Demand, encoder: EncoderChoice) -> tuple[Rendition, ...]:
-    """Return a demand's renditions; those for software name their encoder, if the ladder's ``encoder`` is wider."""
+    """Return a demand's renditions; software-only ones name their encoder if the ladder's ``encoder`` allows others."""
     if demand.encoder is encoder or demand.encoder is not EncoderChoice.SOFTWARE:
         return demand.renditions
     return tuple(replace(each, kind=EncoderKind(each.software)) for each in demand.renditions)

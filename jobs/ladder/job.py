@@ -110,7 +110,7 @@ async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -
 
 
 def _turn(place: LadderPlace, spec: LadderSpec) -> asyncio.Semaphore:
-    """Return the limit of renditions at a time: 1 if each decodes apart and may take as many as ``workers`` workers."""
+    """Return a semaphore for running renditions: they take turns if each decodes apart on up to ``workers`` workers."""
     return asyncio.Semaphore(1 if place.apart and spec.workers else MOST_RUNGS)
 
 

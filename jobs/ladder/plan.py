@@ -163,7 +163,7 @@ def plan_read(read: LadderRead) -> Ladder:
 def probing_for(read: LadderRead) -> Probing:
     """Return what to probe for ``--per-title``.
 
-    Raises UsageError: the size cannot be measured; Unsupported: a rendition has NVENC or a target quality.
+    Raises UsageError: the size cannot be measured; Unsupported: a rendition uses NVENC or a target quality.
     """
     return probing_of(read.spec.per_title or "", [_probed_slot(read, made) for made in read.rungs])
 

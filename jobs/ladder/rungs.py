@@ -25,7 +25,7 @@ from .spec import PRESET_SUFFIX, LadderSpec
 _PRESETS: Final = files(f"{__name__.split('.')[0]}.configs").joinpath("ladders")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TAKEN: Final = re.compile(r"(master|thumbnails|(sound|text)(-\d+)?|.*-keyframes)", re.IGNORECASE)
-"""Names that renditions cannot have, because other files of the package have them. ``--per-title`` adds numbers."""
+"""Names that renditions cannot have: other files of the package have them, or ``--per-title`` may add such a number."""
 _OF_ONE: Final = frozenset({*VideoOptions.model_fields, "scale", "pix_fmt"} - {"size_bytes"})
 """The fields that may differ between renditions."""
 _OF_ALL: Final = _OF_ONE | frozenset(

@@ -59,8 +59,8 @@ class LadderRoom:
 
 
 _HARMLESS: Final = {False: {Next.NONE}, True: {Next.NONE, Next.LIKELY}}
-"""The values of ``Next`` of missing renditions for which a group does not wait, by ``is_second``. Not every rendition
-runs a late segment a second time, so a second run waits only for those that are sure to ask for something."""
+"""By ``is_second``: a group does not wait for missing renditions with these values of ``Next``. Not every rendition
+runs a late segment a second time, so a second run waits only for those that are sure to ask for work."""
 
 
 def beginning(

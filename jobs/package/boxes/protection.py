@@ -8,7 +8,7 @@ from .codec_strings import entry_boxes, inner_boxes, is_sound
 from .fragments import box
 
 _ADVICE = "Nothing was published. Please report this error together with the input and the options."
-_KID_AT = 8  # in tenc: version, flags, a reserved byte, the pattern, whether samples are encrypted, the size of IVs
+_KID_AT = 8  # in tenc, after version, flags, a reserved byte, pattern, whether samples are encrypted, and IVs' size
 
 
 class Protection(NamedTuple):
