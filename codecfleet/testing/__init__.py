@@ -43,7 +43,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a name's module when the name is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

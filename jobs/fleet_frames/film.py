@@ -76,7 +76,6 @@ class FleetFrames(FrameChooser[FleetSelection]):
         self._film = Film(request.model_copy(update={"decoder": "software"}), own_gpu)  # for its index
 
     def __getitem__(self, chosen: slice, /) -> FleetSelection:
-        """Return the selection of a slice."""
         return self._select(lambda part: range(len(part))[chosen])
 
     def batches(

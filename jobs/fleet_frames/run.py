@@ -40,7 +40,6 @@ class _BatchRun:
         self._unfinished: dict[int, int] = {}  # the pictures of each unfinished piece
 
     async def run(self) -> None:
-        """Make all pieces. Call this once."""
         try:
             await self._make_all()
         except Exception as error:  # noqa: BLE001 - raised again by the consumer

@@ -148,8 +148,6 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
 
 
 class _FollowRun:
-    """One run of a follower."""
-
     def __init__(  # noqa: PLR0917 - only ``follow_ladder`` calls it
         self,
         spec: LadderSpec,

@@ -165,10 +165,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment's pictures with times after ``past``, in ticks; None takes all.
-
-    ``began`` is called at the beginning, and again once the first pictures have hashes.
-    """
+    """One attempt at the pictures shown after ``past`` (ticks; None: all). ``began`` gets the first pictures' hashes."""
 
     def __init__(
         self,

@@ -66,4 +66,3 @@ class Readings:
 
 
 READINGS: Final = Readings()
-"""The readings that this process keeps."""

@@ -46,7 +46,6 @@ class LadderEvents:
         return is_new
 
     def _progress(self, at_s: float) -> Progress:
-        """Return the progress of all renditions together."""
         running = self._running.values()
         done = sum(self._finished.values()) + sum(each.frames_done for each in running)
         total, fps = sum(self._frames.values()), sum(each.fps for each in running)

@@ -146,7 +146,6 @@ def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
 
 
 def _named(file: TomlFile, kind: str, table: Mapping[str, Any], allowed: frozenset[str]) -> tuple[str, Layer]:
-    """Return the name and the fields of a table."""
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = f"{file.place(kind)}: a {kind} has no name of letters, digits, - and _: {name}"

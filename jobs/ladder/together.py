@@ -233,7 +233,6 @@ class DecodeOnce(Pool):
             group.run.give_up(why)
 
     def _progress(self, number: int) -> RunProgress:
-        """Return the progress of every member of a group."""
         group = self._groups.get(number)
         return RunProgress() if group is None or group.run is None else group.run.progress
 

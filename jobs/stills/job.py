@@ -198,7 +198,6 @@ class _StillsRun:
         )
 
     def report(self, writer: StillsWriter, wall_s: float) -> StillsReport:
-        """Return the job's report."""
         spec = self.plan.spec
         return StillsReport(
             source=spec.source,

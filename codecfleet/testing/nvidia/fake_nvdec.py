@@ -130,8 +130,6 @@ def _codec_name(number: int) -> str:
 
 @dataclass
 class _Frame:
-    """A decoded frame, with its address, size, timestamp, SEI messages and statistics."""
-
     address: int
     size_bytes: int
     timestamp: int
