@@ -165,7 +165,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at the pictures shown after ``past`` (ticks; None: all). ``began`` gets the first pictures' hashes."""
+    """One attempt at the pictures shown after ``past`` (ticks; None: all). ``began`` gets the hashes of the first."""
 
     def __init__(
         self,

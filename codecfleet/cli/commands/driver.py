@@ -78,7 +78,7 @@ def parse_driver(
     lease_seconds: str | None = valued(
         "--lease-seconds",
         "N",
-        "If the driver has not renewed a job for this long, another driver may run the job: docs/queue.md. Default: "
+        "If the driver has not renewed its claim to a job for this long, another one may run it: docs/queue.md. Default: "
         f"{_LEASE_S}.",
     ),
     idle_minutes: str | None = valued(
