@@ -242,7 +242,7 @@ class OutputInUse(RequestError):
 
 
 class JournalRefused(RequestError):
-    """The unfinished work of the output has another input, other options or another encoder."""
+    """The output's unfinished work cannot be continued: it is unreadable, or has other options, input or encoder."""
 
 
 class OutputUnwritable(RequestError):
@@ -278,7 +278,7 @@ class WorkerOutOfMemory(WorkerLost):
 
 
 class DeadlineMissed(WorkError):
-    """The work made no progress within its deadline, and its worker was replaced."""
+    """The work made no progress within its deadline."""
 
     retry = Retry.ELSEWHERE
 

@@ -208,11 +208,11 @@ def _unknown_option(
     error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str], otherwise: str
 ) -> UsageError:
     """Return the error about an unknown option; ``otherwise`` is the advice if no option has a similar name."""
-    from ..jobs.request.spellings import MISSING, near_to, ours_for
+    from ..jobs.request.spellings import MISSING, near_to, option_for
 
     flags = {flag for parameter in context.command.params for flag in parameter.opts}
     # typer would read -c:v as -c, and -crf as -c -r -f.
-    theirs, ours = ours_for(arguments, flags)
+    theirs, ours = option_for(arguments, flags)
     if theirs:
         return UsageError(f"no such option: {theirs}", f"Write {ours} instead.")
     name = str(getattr(error, "option_name", ""))

@@ -21,7 +21,7 @@ class Question:
     ask: Callable[[Services, Callable[[Any], None]], Answer]  #: its second argument is the display's ``show``
     as_json: bool
     files: FileUse | None = None  #: None if the files are unknown before the run, or if the command uses other machines
-    done_to_frames: str = "compared"  #: what ``FrameCounter`` counts
+    done_to_frames: str = "compared"  #: what has happened to the frames that ``FrameCounter`` counts
     display: Callable[[TextIO, TextIO], View] | None = (
         None  #: what shows events, for stdout and stderr; None counts frames
     )

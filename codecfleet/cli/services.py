@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .plan import PlanOn
 
 Progress: TypeAlias = Callable[[int], None]
-"""Called with the number of frames done so far."""
+"""Called with the number of frames done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class JsonView(View):
 
 
 class ProofView(View):
-    """Prints the proof at the end. Subclasses also show the plan, and the warnings as they occur, through ``note``."""
+    """Prints the proof at the end. Passes the plan and each warning to ``note``, which some subclasses print."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout

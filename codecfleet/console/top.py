@@ -129,7 +129,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Divide ``rows`` equally among tables, but give no table more rows than it has; a negative number counts as 0."""
+    """Divide ``rows`` equally among tables, but give none more rows than it wants; negative ``rows`` count as 0."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:

@@ -39,11 +39,10 @@ _HOMES = {
     "FaultyPool": "fleet.local_pool",
     "LocalPool": "fleet.local_pool",
 }
-"""Module of each name. Modules are imported at first use: a program with one fake, or a worker, needs no other."""
+"""The module of each name, imported at the first use, because a program with one fake, or a worker, needs no other."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a name's module when the name is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

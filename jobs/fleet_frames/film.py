@@ -46,11 +46,11 @@ class FleetSelection:
     ) -> AsyncGenerator[FrameBatch]:
         """Iterate over the frames in tensors of ``frames`` frames, on the host; the last tensor may have fewer.
 
-        Workers make several tensors at once, and a limited number ahead. If you stop early, close the iterator
-        (``contextlib.aclosing``), which ends the work on workers.
+        Workers make several tensors at once, a limited number ahead of the caller. If you stop early, close the
+        iterator (``contextlib.aclosing``), which ends the work on workers.
 
         Raises:
-            UsageError: the number is below 1.
+            UsageError: ``frames`` is below 1.
 
         Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding. The error
         of a frame is raised after the batches before that frame.
@@ -73,10 +73,9 @@ class FleetFrames(FrameChooser[FleetSelection]):
         self._pool = pool
         self._name = secrets.token_hex(8)
         self._request = request
-        self._film = Film(request.model_copy(update={"decoder": "software"}), own_gpu)  # decodes nothing
+        self._film = Film(request.model_copy(update={"decoder": "software"}), own_gpu)  # for its index
 
     def __getitem__(self, chosen: slice, /) -> FleetSelection:
-        """Return the selection of a slice."""
         return self._select(lambda part: range(len(part))[chosen])
 
     def batches(

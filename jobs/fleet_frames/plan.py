@@ -36,7 +36,8 @@ def pieces_of(
     """Divide batches of ``frames`` frames into pieces; a piece has at most ``most`` frames, or a single batch.
 
     Batches that share a group of pictures are made together, unless decoding the group's beginning again is cheap.
-    ``group_of`` has the group of each frame of the film. With ``whole``, groups are decoded to their end.
+    ``numbers`` are the chosen frames' numbers in the film, ``group_of`` has the group of each frame of the film. With
+    ``whole``, groups are decoded to their end.
     """
     _, firsts, counts = np.unique(group_of, return_index=True, return_counts=True)
     begin, decoded = 0, dict[int, int]()
@@ -94,7 +95,7 @@ class BatchPlan:
         """Return the demand of pieces that have these numbers of pictures."""
         format_, extras = self.source.reading.described()
         software = INTERLACED_IN_SOFTWARE if format_.interlaced else extras.device_unsupported_reason
-        frames = min(len(self.positions), max(self.frames, MOST_BYTES // self.frame_bytes))  # of a piece
+        frames = min(len(self.positions), max(self.frames, MOST_BYTES // self.frame_bytes))  # the most in a piece
         return Demand(
             job=self.job,
             segments=tuple(pictures),

@@ -29,7 +29,7 @@ AHEAD_LEAST: Final = 16  #: This many pieces may be ahead even before the pool h
 
 
 class _BatchRun:
-    """One iteration over the batches; ``made`` receives the pieces in order, and then None or the final error."""
+    """One iteration; ``made`` receives the batches of each piece, in order, and then None or the final error."""
 
     def __init__(self, pool: Pool, plan: BatchPlan) -> None:
         self.made: asyncio.Queue[tuple[FrameBatch, ...] | Exception | None] = asyncio.Queue(1)
@@ -40,7 +40,6 @@ class _BatchRun:
         self._unfinished: dict[int, int] = {}  # the pictures of each unfinished piece
 
     async def run(self) -> None:
-        """Make all pieces. Call this once."""
         try:
             await self._make_all()
         except Exception as error:  # noqa: BLE001 - raised again by the consumer
@@ -83,7 +82,7 @@ class _BatchRun:
         return first.result()
 
     async def _make(self, piece: BatchPiece) -> MadeBatches:
-        """Return a piece's batches; an error is raised once all batches before the error are taken."""
+        """Return a piece's batches or its error, which is raised once all batches before the error are taken."""
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"
@@ -102,7 +101,7 @@ class _BatchRun:
             self._tell()
 
     def _tell(self) -> None:
-        """Report the demand: 0 while the consumer is slow, which leaves the workers to other jobs."""
+        """Report the unfinished pieces' demand: none while the consumer is slow, so other jobs get the workers."""
         pictures = tuple(self._unfinished.values())
         self._pool.set_demand(self._plan.job, self._plan.demand(pictures) if pictures else None)
 
@@ -118,7 +117,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
     try:
         while (made := await run.made.get()) is not None:
             if isinstance(made, Exception):
-                await in_thread(planned.source.stamp.explain, made)  # any other error may be due to a changed source
+                await in_thread(planned.source.stamp.explain, made)  # raises another error if the source has changed
                 raise made
             for batch in made:
                 yield batch

@@ -57,7 +57,6 @@ class KeptFilms:
 
 
 KEPT_FILMS: Final = KeptFilms()
-"""The films that this process keeps."""
 
 
 @dataclass(frozen=True, slots=True)

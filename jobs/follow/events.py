@@ -1,4 +1,4 @@
-"""Makes the events of a followed recording from those of its parts."""
+"""Combines the events of a recording's parts into the events of one job."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from .windows import MOST_AHEAD
 
 
 class FollowEvents:
-    """Hears one part after the other, and tells ``tell`` one progress. The total grows with the recording."""
+    """Passes the events of successive parts to ``tell``. Progress counts all parts; the total grows with the film."""
 
     def __init__(self, tell: Callable[[Event], None]) -> None:
         self._tell = tell
@@ -17,7 +17,7 @@ class FollowEvents:
         self._stages: set[str] = set()
         self._job: str | None = None
         self._at_s = 0.0
-        self._told_s = Fraction(0)  # the last warning's
+        self._told_s = Fraction(0)  # how far behind the ladder was at the last warning; 0 once it has caught up
 
     def take(self, frames: int) -> None:
         """Count the frames of a finished part."""
@@ -33,7 +33,7 @@ class FollowEvents:
             self._tell(Warned(self._job, self._at_s, "behind", message))
 
     def hear(self, event: Event) -> None:
-        """Take an event of the part that is encoded now."""
+        """Pass on an event of the part that is being encoded; each stage is announced once, by the first part."""
         self._job, self._at_s = self._job or event.job, event.at_s
         event = replace(event, job=self._job)
         match event:

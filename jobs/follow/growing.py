@@ -1,4 +1,4 @@
-"""A file that another program still appends to: when it has ended, and reading that waits for more."""
+"""Decides when a file that another program appends to has ended, and reads it while it grows."""
 
 import os
 import threading
@@ -35,14 +35,14 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A growing file as it was last seen. ``grown_at_s`` is when it was first seen with this size."""
+    """A growing file as it was last seen."""
 
     state: FileState
-    grown_at_s: float
-    is_over: bool = False  #: Whether it has not grown for the quiet time
+    grown_at_s: float  #: When it was first seen with this size
+    is_over: bool = False  #: Whether it counts as ended: it did not grow for the quiet time
 
     def seen(self, path: Path, state: FileState, now_s: float, quiet_s: float) -> "Growth":
-        """Return the growth after the file was seen again. Once over, it stays over: later bytes are not read.
+        """Return the growth after another look at the file. A file that is over stays over: later bytes are not read.
 
         Raises InputUnreadable: the file was replaced, or has become shorter.
         """
@@ -60,7 +60,7 @@ class Growth:
 class GrowingEnd:
     """Tells readers in other threads how far they may read a growing file, or to stop at once.
 
-    They never read further than the file was seen to reach, so all of them end where it was when it was found quiet.
+    No reader reads beyond ``seen_bytes``, so all of them end at the same byte, even if the file grows again later.
     """
 
     def __init__(self, seen_bytes: int, *, is_final: bool = False) -> None:
@@ -70,7 +70,7 @@ class GrowingEnd:
 
 
 class GrowingFile:
-    """Reads a file from its beginning, and at its present end waits for more. For one thread; it never closes early.
+    """Reads a file from its beginning; at the present end, it waits for more. Use it in one thread.
 
     Raises InputNotFound; InputUnreadable: it is a folder or a pipe, or cannot be read.
     """
@@ -101,9 +101,9 @@ class GrowingFile:
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes, at least one unless the file has ended. Blocks until there is one."""
+        """Wait for a byte, and return up to ``size`` bytes; b"" once the file has ended or its readers are stopped."""
         while size and not self._end.is_stopped:
-            is_final = self._end.is_final  # read before the length, which no longer changes then
+            is_final = self._end.is_final  # read before ``seen_bytes``, which no longer changes once this is True
             left = max(0, self._end.seen_bytes - self._position)
             data = os.pread(self._file.fileno(), left if size < 0 else min(size, left), self._position)
             if data or is_final:
@@ -114,7 +114,7 @@ class GrowingFile:
 
 
 def refuse_late_index(file: GrowingFile) -> None:
-    """Wait for the first boxes of an mp4 or mov. Raises InputUnreadable: its index comes after its content."""
+    """Wait for the file's first boxes. Raises InputUnreadable: it is an mp4 or mov whose index follows its content."""
 
     def read(position: int, size: int) -> bytes:
         file.seek(position)

@@ -1,4 +1,4 @@
-"""Follows a recording in progress: encodes what is complete as parts of a ladder, and publishes it as it goes."""
+"""Follows a recording in progress: encodes its complete segments part by part, and publishes a ladder that grows."""
 
 import asyncio
 import json
@@ -45,9 +45,9 @@ from .windows import Window, final_segments, needed_ticks, next_window
 
 _STATE: Final = "follow.json"
 _PARTS: Final = "parts"
-_REORDER_FRAMES: Final = 4  #: The most pictures that the encoders of a ladder reorder
+_REORDER_FRAMES: Final = 4  #: The largest reorder depth of a ladder's encoders
 _FREE: Final = frozenset({"restart", "workers", "quiet_s", "wait_s", "deadline_s", "deadline_factor", "second_runs"})
-"""Fields of a request that may change when it goes on."""
+"""Fields that may differ between the request that began a ladder and the one that continues it."""
 _REFUSED: Final = {
     "overwrite": "--overwrite",
     "thumbnails_s": "--thumbnails",
@@ -66,10 +66,10 @@ async def follow_ladder(
     tell: Callable[[Event], None] = lambda _event: None,
     now_s: Callable[[], float] = time.monotonic,
 ) -> LadderReport:
-    """Make a ladder of a recording until it is quiet. Until then, the folder is the ladder's beginning.
+    """Make a ladder of a recording until the recording ends. Until then, the output folder has the ladder's beginning.
 
-    A follower that was killed goes on where its journal ends. The finished package has the packets of a ladder of the
-    finished file that is cut into segments of the same length. Raises CodecfleetError.
+    If this is killed, the same request continues where the journal ends. The finished package has the same packets as a
+    ladder of the finished file with the same segment length. Raises CodecfleetError.
     """
     sent = load_config().sent.specs.get(spec.preset)
     spec = _settled(spec)
@@ -86,7 +86,7 @@ async def follow_ladder(
         start = SharedCall(pool.start(), "the workers' start")
         run = _FollowRun(spec, work, sent, pool, start, state, target, tell, now_s)
         report = await run.run()
-    except BaseException:  # even after a cancellation, what was published can go on
+    except BaseException:  # also after a cancellation, so that the same request can continue
         await asyncio.shield(in_thread(_leave, spool, target, work / _STATE))
         raise
     await asyncio.shield(in_thread(spool.remove))
@@ -94,30 +94,31 @@ async def follow_ladder(
 
 
 def _settled(spec: LadderSpec) -> LadderSpec:
-    """Return the request with local paths and a segment length. Raises UsageError: an option needs the whole file."""
+    """Return the request with paths resolved and a segment length. Raises UsageError: --follow cannot fulfil it."""
     _refuse(spec, _REFUSED | _OF_WHOLE)
     if "layout" in spec.model_fields_set and spec.layout is not Layout.FILES:
-        raise UsageError("a track in one file cannot grow with its playlist", "Use --layout files.")
+        raise UsageError("--follow writes each segment into a file of its own", "Use --layout files.")
     if spec.subtitles not in (None, "none") and "subtitles" in spec.model_fields_set:
         raise UsageError("--follow leaves subtitles out", "Leave out --subtitles.")
     if not is_local(spec.source):
-        raise UsageError(f"--follow reads a file of this machine, not {spec.source}", "Run it where the file grows.")
+        message = f"--follow reads a file on this machine, not {spec.source}"
+        raise UsageError(message, "Run it on the machine where the file grows.")
     segment_s = spec.segment_s or spec.packaged_s
     fixed = {"layout": Layout.FILES, "segment_s": segment_s, "subtitles": "none"}
     return spec.model_copy(update=fixed).resolved()
 
 
 def _refuse(spec: LadderSpec | TranscodeSpec, flags: Mapping[str, str]) -> None:
-    """Raise UsageError if the request has one of these options, or another that needs the whole file."""
+    """Raise UsageError if the request has one of these options, or ``--crop auto``."""
     for name, flag in flags.items():
         if getattr(spec, name, None):
-            raise UsageError(f"{flag} needs a finished file, and --follow has none", f"Leave out {flag}.")
+            raise UsageError(f"{flag} cannot be used with --follow", f"Leave out {flag}.")
     if spec.crop == "auto":
-        raise UsageError("--crop auto needs a finished file, and --follow has none", "Give the crop as numbers.")
+        raise UsageError("--crop auto cannot be used with --follow", "Give the crop as numbers.")
 
 
 def _leave(spool: Spool, target: LiveFolder, path: Path) -> None:
-    """Keep the work if a part is finished; otherwise leave nothing. Never raises."""
+    """Keep the work folder if the journal has a finished part, else remove it; remove an empty output folder."""
     target.leave()
     with suppress(CodecfleetError):
         state = FollowState.read(path)
@@ -128,7 +129,7 @@ def _leave(spool: Spool, target: LiveFolder, path: Path) -> None:
 
 
 def _state(spec: LadderSpec, path: Path) -> FollowState:
-    """Return the journal's state, or a new one.
+    """Return the journal's state; a new one with ``restart`` or if there is no journal.
 
     Raises JournalRefused: the journal belongs to another request; InputUnreadable: the recording was replaced.
     """
@@ -139,7 +140,7 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
     if found is None:
         return FollowState(identity=now.identity, request=request)
     before = FileState(found.identity, found.size_bytes)
-    Growth(before, 0).seen(local_path(spec.source), now, 0, 1)  # refuses another file, or a shorter one
+    Growth(before, 0).seen(local_path(spec.source), now, 0, 1)  # raises if the file was replaced or is shorter
     if found.request != request:
         message = f"{spec.output} was begun with other options"
         raise JournalRefused(message, "Run the command that began it, or choose another folder.")
@@ -147,9 +148,7 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
 
 
 class _FollowRun:
-    """One run of a follower."""
-
-    def __init__(  # noqa: PLR0917 - its parts, made by one caller
+    def __init__(  # noqa: PLR0917 - only ``follow_ladder`` calls it
         self,
         spec: LadderSpec,
         work: Path,
@@ -234,7 +233,7 @@ class _FollowRun:
         return None if window is None else (window, ladder)
 
     async def _take(self, window: Window, ladder: Ladder, recording: LiveRecording) -> None:
-        """Encode a window, prove it, note it, and publish what it completes."""
+        """Encode and prove a window, record it in the journal, and publish the segments that it completes."""
         carrying = next(iter(ladder.plans.values()))
         last = self._state.parts[-1] if self._state.parts else None
         beside_s = carrying.carry.first_presentation_s
@@ -339,21 +338,21 @@ class _FollowRun:
 
 
 def _ahead_s(index: TrackIndex, ends: Sequence[int | None]) -> Fraction:
-    """Return how far a source that grows goes on after the segments that end at ``ends``."""
+    """Return how many seconds of the source follow the encoded segments, whose ends in ticks are ``ends``."""
     until = ends[-1] if ends else None
     return (index.end_ticks - (index.first_ticks if until is None else until)) * index.time_base
 
 
 def _checked(ladder: Ladder) -> Ladder:
-    """Return the first plan. Raises UsageError: a rendition needs the whole file."""
+    """Return the ladder. Raises UsageError: a rendition of its preset has an option that needs the whole file."""
     for plan in ladder.plans.values():
         _refuse(plan.spec, _OF_WHOLE)
     return ladder
 
 
 def _check_seam(last: FollowedPart, first: Report) -> None:
-    """Check that a part begins with the picture that was decoded after the part before it. Raises ProofFailed."""
+    """Check that a part begins with the picture that the previous part decoded after its end. Raises ProofFailed."""
     before = next(last.report(name) for name in last.reports)
     if before.proof.seam_after != first.proof.seam_before:
-        message = "a part of the recording does not begin with the picture that follows the part before it"
+        message = "a part of the recording does not begin with the picture that follows the previous part"
         raise ProofFailed(message, "Make the ladder of the finished file, without --follow.")

@@ -1,4 +1,4 @@
-"""Makes the plans of a part of a recording, and what the next part needs to know of it."""
+"""Plans a part of a recording, and computes from the encoded part what the next one needs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,10 +34,10 @@ def _next_picture_s(plan: Plan, end_ticks: int | None) -> Fraction | None:
 def part_ladder(
     ladder: Ladder, window: Window, folder: Path, beside_s: Fraction | None, fullness_bits: Mapping[str, Fraction]
 ) -> Ladder:
-    """Return the ladder of some segments: only pictures, each rendition in a file of its own.
+    """Return the ladder of a window's pictures, without other tracks; each rendition is a file of its own.
 
-    ``beside_s`` is when sound begins, for the first part; ``fullness_bits`` is how full a decoder's buffer is at the
-    beginning.
+    ``beside_s`` is when the first other track begins; None for later parts, whose files begin with their pictures.
+    ``fullness_bits`` has the fullness of the decoder's buffer before the part, by rendition.
     """
     plans = {
         name: _part_plan(plan, window, folder / f"{name}-{window.first:06d}.mp4", beside_s, fullness_bits.get(name))
@@ -63,7 +63,7 @@ def _part_plan(
         }
     )
     carry = replace(plan.carry, tracks=(), chapters=(), losses=(), beside_s=beside_s)
-    is_software = spec.encoder != "nvenc"  # otherwise a GPU that appears later would write other parameter sets
+    is_software = spec.encoder != "nvenc"  # "auto" too: a GPU that joins later would write other parameter sets
     return replace(
         plan,
         spec=spec,
@@ -75,28 +75,28 @@ def _part_plan(
 
 
 def check_same(first: Ladder, now: Ladder, taken: tuple[int | None, ...]) -> None:
-    """Check that what was decided at the beginning still holds; ``taken`` are the ends of the segments taken.
+    """Check that the first plan's decisions still hold; ``taken`` has the ends of the encoded segments, in ticks.
 
-    Raises Unsupported: the recording has changed its format, or its times, so that one track cannot hold it.
+    Raises Unsupported: the recording's format has changed, or its later packets move cuts of encoded segments.
     """
     for name, plan in now.plans.items():
         before = first.plans.get(name)
         if before is None or before.encoder != plan.encoder or before.index.time_base != plan.index.time_base:
-            raise Unsupported(f"the recording's pictures have changed their format, and with them {name}", _STEP)
+            raise Unsupported(f"the recording's picture format has changed, so {name} cannot continue", _STEP)
         ends = tuple(each.end_ticks for each in plan.segments[: len(taken)])
         if ends != taken:
-            raise Unsupported("the recording's times are damaged: what follows moves earlier segments", _STEP)
+            raise Unsupported("the recording's times are damaged: its later packets move earlier segments", _STEP)
 
 
 def ends_s(ladder: Ladder, begins_s: Fraction) -> Fraction:
-    """Return where the pictures of an encoded part end in the package, where they begin at ``begins_s``."""
+    """Return when an encoded part's pictures end in the package; the file's time 0 is ``begins_s`` there."""
     name, plan = next(iter(ladder.plans.items()))
     samples = read_proven(given_video(name, local_path(plan.spec.output))).samples
     return (round(begins_s / samples.time_base) + samples.end) * samples.time_base
 
 
 def fullness_after(plan: Plan, samples: Samples) -> Fraction | None:
-    """Return how full a decoder's buffer is after a part with these samples; None without a limit."""
+    """Return how full a decoder's buffer is after a part with these samples, in bits; None without a rate limit."""
     rate, begins = plan.encoder.rate, plan.fullness_bits
     if rate.maxrate_bps is None or rate.bufsize_bits is None:
         return None
@@ -107,7 +107,7 @@ def fullness_after(plan: Plan, samples: Samples) -> Fraction | None:
 
 
 def merged(parts: Sequence[Report]) -> Report:
-    """Return the report of one rendition from those of its parts."""
+    """Return the report of a whole rendition from the reports of its parts."""
     segments = chain.from_iterable(each.segments for each in parts)
     proof = parts[0].proof.model_copy(
         update={

@@ -23,13 +23,13 @@ class LiveFolder:
 
     @classmethod
     def of(cls, output: str, work: Path) -> "LiveFolder":
-        """Return the folder itself, or for a store a copy of it in ``work``."""
+        """Return the folder of an output: the output itself if it is local, otherwise a local copy in ``work``."""
         return cls(output, local_path(output) if is_local(output) else work / "package")
 
     def check(self, source: str, tracks: Collection[str]) -> None:
-        """Check that the folder holds nothing but files of these tracks and their manifests, which an earlier run made.
+        """Check that the output holds only an earlier run's files: those of these tracks, and their manifests.
 
-        Raises OutputExists: there are other files; OutputUnwritable; StorageFailed.
+        Raises OutputExists: there are other files, or without ``tracks`` any file; OutputUnwritable; StorageFailed.
         """
         if is_local(self.output):
             check_folder_of(self.folder)
@@ -38,7 +38,7 @@ class LiveFolder:
             check_output(source, f"{self.output.rstrip('/')}/{MASTER}", overwrite=True)
             found = sorted(files_in(self.output))
         if others := [each for each in found if not _is_of(each, tracks)]:
-            message = f"{self.output} holds {others[0]}, which is not from a ladder that goes on"
+            message = f"{self.output} holds {others[0]}, which does not belong to a ladder that can continue"
             raise OutputExists(message, "Choose another name: --follow adds to its own folder only.")
 
     def begin(self) -> None:
@@ -60,7 +60,7 @@ class LiveFolder:
                 publish(self.folder / name, f"{self.output.rstrip('/')}/{name}", overwrite=True)
 
     def texts(self, texts: dict[str, str]) -> None:
-        """Write manifests in their order. Raises StorageFailed."""
+        """Publish manifests, whose texts are given by name, one after another in this order. Raises StorageFailed."""
         for name, text in texts.items():
             path = self.folder / name
             aside = path.with_name(f".{name}.new")

@@ -1,4 +1,4 @@
-"""Watches a growing file, and reads it in threads that wait for more."""
+"""Watches a growing file, and reads it in threads that wait for it to grow."""
 
 import asyncio
 import threading
@@ -21,14 +21,14 @@ ResultT = TypeVar("ResultT")
 
 
 class LiveRecording:
-    """A file that grows. Use it as a context manager, in an event loop; ``watch`` must run beside it.
+    """A file that grows. Create it in an event loop, run ``watch`` as a task, and ``close`` it at the end.
 
     Args:
         path: the file.
         track: the video track to index.
         quiet_s: the file has ended when it has not grown for this long.
         now_s: the clock.
-        ended_bytes: where an earlier run found its end; None if it did not.
+        ended_bytes: the file's size when an earlier run found it ended; None if none did.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LiveRecording:
 
     @property
     def ended_bytes(self) -> int | None:
-        """Where the file ends; None while it may grow."""
+        """The file's size when it ended; None while it may grow."""
         return self._end.seen_bytes if self._end.is_final else None
 
     def read(self, call: Callable[[GrowingFile, HeldSource], ResultT]) -> "asyncio.Future[ResultT]":
@@ -66,7 +66,7 @@ class LiveRecording:
         self._threads.shutdown(wait=True)
 
     async def watch(self) -> None:
-        """Look at the file until it has ended. Raises InputUnreadable: it was removed, replaced or made shorter."""
+        """Look at the file until cancelled. Raises InputUnreadable: it was removed, replaced or made shorter."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self.look()
@@ -83,7 +83,7 @@ class LiveRecording:
             self._end.is_final = self.growth.is_over
 
     async def next(self) -> tuple[SourceReading, bool]:
-        """Return the reading at the next keyframe, or of the ended file, and whether the file has ended."""
+        """Return what has been read by the next keyframe, or all of an ended file; and whether the file has ended."""
         self._wanted.set()
         found = await self._found.get()
         if found is not None:

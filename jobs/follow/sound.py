@@ -1,4 +1,4 @@
-"""Reads the sound of a recording in one go, and hands it out in parts that begin and end with the pictures."""
+"""Reads each sound track of a recording in one pass, and writes it in parts, cut where the pictures are cut."""
 
 import asyncio
 import threading
@@ -53,7 +53,7 @@ class _Packet(NamedTuple):
 
 
 class _LiveSound(ABC):
-    """One track. A thread reads it from the beginning, so that nothing depends on where parts begin."""
+    """One track. A thread reads it in one pass from the beginning, so its packets do not depend on the parts."""
 
     def __init__(self, carry: CarryPlan, plan: TrackPlan, origin_s: Fraction) -> None:
         self._carry = replace(carry, video=None, tracks=(plan,), chapters=(), tags=())
@@ -63,7 +63,6 @@ class _LiveSound(ABC):
         self._whole: asyncio.Future[None] | None = None
 
     def begin(self, recording: LiveRecording) -> None:
-        """Start to read."""
         self._source = str(recording.path)
         self._whole = recording.read(self._run)
 
@@ -79,16 +78,16 @@ class _LiveSound(ABC):
 
     @abstractmethod
     def _run(self, file: GrowingFile, held: HeldSource) -> None:
-        """Read the whole track, and give its packets."""
+        """Read the whole track, and pass its packets to ``_give``."""
 
     @abstractmethod
     def write(self, path: Path, packets: Sequence[_Packet], *, is_first: bool) -> None:
-        """Write a part; a later part begins at its file's time 0. Raises StorageFailed."""
+        """Write a part. The first part keeps its times, a later one begins at time 0. Raises StorageFailed."""
 
     async def take(self, until_s: Fraction | None) -> list[_Packet]:
-        """Return the packets that begin before ``until_s`` in the package, or all. Waits until the next one is known.
+        """Return the next packets, those that begin before ``until_s`` in the package; with None, all that are left.
 
-        So a track that stops holds its part back until it goes on, or until the recording has ended.
+        Waits until a later packet is read or the recording has ended, so a track that pauses holds the part back.
         """
         while not self._reaches(until_s):  # noqa: ASYNC110 - a thread fills it
             await asyncio.sleep(_POLL_S)
@@ -99,7 +98,7 @@ class _LiveSound(ABC):
         with self._lock:
             while self._packets and (end is None or self._packets[0].pts < end):
                 taken.append(self._packets.popleft())
-            if taken and self._packets:  # the stated duration may be a tick off
+            if taken and self._packets:  # the last packet's stated duration may be a tick off
                 taken[-1] = taken[-1]._replace(duration=self._packets[0].pts - taken[-1].pts)
         return taken
 
@@ -116,11 +115,11 @@ class _LiveSound(ABC):
 
 
 class _EncodedSound(_LiveSound):
-    """A track that one encoder encodes as it grows, so that no seam is heard."""
+    """A track that a single encoder encodes while the recording grows, so that no seam is heard between parts."""
 
     def __init__(self, carry: CarryPlan, plan: TrackPlan, origin_s: Fraction, work: EncodeAudio) -> None:
         super().__init__(carry, plan, origin_s)
-        self._work = replace(work, later=())  # later formats are not known: the first one decides
+        self._work = replace(work, later=())  # the first format decides: changes to come are not known
         self._made: EncodedTrack | None = None
 
     @property
@@ -144,7 +143,7 @@ class _EncodedSound(_LiveSound):
         if made is None:
             return
         zero = 0 if is_first else packets[0].pts
-        is_end = packets[-1].pts == int(made.pts[-1]) - self._zero(made)  # the reading may be far ahead of this part
+        is_end = packets[-1].pts == int(made.pts[-1]) - self._zero(made)  # ``made`` may reach far beyond this part
         part = replace(
             made,
             initial_padding=made.initial_padding if is_first else 0,
@@ -208,7 +207,7 @@ def _part_file(path: Path, carry: CarryPlan) -> "Iterator[OutputContainer]":
 
 
 class LiveSounds:
-    """All sound tracks of a recording, in files of one part and one track each.
+    """Writes all sound tracks of a recording; each file holds one part of one track.
 
     Args:
         carry: the plan of the tracks.
@@ -233,14 +232,14 @@ class LiveSounds:
     async def part(self, first: int, begin_s: Fraction | None, end_s: Fraction | None) -> dict[int, Fraction]:
         """Write the sound of the part that begins with segment ``first``, from ``begin_s`` to ``end_s`` in the package.
 
-        Returns when each track's file begins in the package, by the track's number; a track without sound in the part
-        has no file.
+        Returns the package time of each file's time 0, by the track's number; a track without sound in the part has no
+        file.
         Raises InputUnreadable: a track has no sound beside the first pictures; StorageFailed.
         """
         begins_s: dict[int, Fraction] = {}
         for number, sound in self._tracks.items():
             if begin_s is not None:
-                await sound.take(begin_s)  # an earlier run has published it
+                await sound.take(begin_s)  # packets of parts that an earlier run has written
             packets = await sound.take(end_s)
             if packets:
                 begins_s[number] = packets[0].pts * sound.tick_s if first else Fraction(0)
@@ -254,7 +253,7 @@ class LiveSounds:
     def tracks(
         folder: Path, first: int, begins_s: Mapping[int, Fraction], groups: Sequence[tuple[str, ...]]
     ) -> list[TrackPart]:
-        """Return the tracks of a part that was written; ``groups`` has the groups of each, or nothing."""
+        """Return a written part's tracks; ``part`` returned ``begins_s``, and ``groups`` is ``FollowState.groups``."""
         found = []
         for number, at_s in begins_s.items():
             (given,) = given_sides(_path(folder, number, first), groups[number - 1 : number])

@@ -14,15 +14,15 @@ from ..report.report import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedPart:
-    """A window whose renditions are proven, as the journal keeps it."""
+    """An encoded and proven window, as the journal keeps it."""
 
     first: int  #: The numbers of its segments: [``first``, ``until``)
     until: int
     ends: tuple[int | None, ...]  #: Where its segments end, in ticks; None at the end of the source
     ends_s: Fraction  #: Where its pictures end in the package
     begins_s: Fraction  #: The time of its first picture, on the source's clock
-    fullness_bits: dict[str, Fraction]  #: How full a decoder's buffer is after it, by rendition
-    sound: dict[int, Fraction]  #: The time of its first sample in the package, by the track's number
+    fullness_bits: dict[str, Fraction]  #: How full a decoder's buffer is after it, by rendition with a rate limit
+    sound: dict[int, Fraction]  #: The package time of each sound file's time 0, by the track's number
     reports: dict[str, dict[str, Any]]  #: The report of each rendition
 
     @property
@@ -37,20 +37,20 @@ class FollowedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowState:
-    """All that a follower needs to go on."""
+    """All that a new run needs to continue the ladder."""
 
     identity: tuple[int, int]  #: The recording's device and inode
-    request: str  #: The options that decide bytes
-    size_bytes: int = 0  #: How long the recording was at least
+    request: str  #: The options that may not change, in JSON
+    size_bytes: int = 0  #: The recording's size when the newest part was added; a smaller file is refused
     groups: tuple[tuple[str, ...], ...] = ()  #: The groups of each sound track; () if the preset names none
     origin_s: Fraction | None = None  #: The package's time 0 on the source's clock
-    ended_bytes: int | None = None  #: Where the recording ended; None while it may grow
+    ended_bytes: int | None = None  #: The recording's final size; None while it may grow
     parts: tuple[FollowedPart, ...] = ()
     published: dict[str, int] = field(default_factory=dict)  #: How many segments of each track are in the playlists
 
     @property
     def ends(self) -> tuple[int | None, ...]:
-        """Where the segments end that are encoded."""
+        """Where the encoded segments end, in ticks; None at the end of the source."""
         return tuple(ticks for part in self.parts for ticks in part.ends)
 
     @property

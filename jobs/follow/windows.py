@@ -1,4 +1,4 @@
-"""Decides which segments of a growing source may be encoded. Pure: nothing decided here depends on what comes later."""
+"""Decides which segments of a growing source may be encoded; what comes later never changes a decision. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from ..plan.track_ranges import PlannedSegment
 from ..source.index import TrackIndex
 
 _REACH: Final = 2
-"""A cut is final once the source goes on for this many segments after the cut before it. Cuts are chosen up to 1.5
-segments after the cut before, and the last segment has half of one at least."""
+"""A cut is final once the source reaches this many segment lengths beyond the previous cut: a cut is at most 1.5
+lengths after the previous one, and the last segment has at least half a length."""
 
 MOST_AHEAD: Final = 2 * _REACH
-"""A recording that is this many segments ahead is encoded too slowly."""
+"""A ladder that is more than this many segments behind its recording is too slow, which a warning says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,10 @@ class Window:
 
 
 def needed_ticks(index: TrackIndex, taken_until: int | None, segment_s: Fraction) -> int:
-    """Return how far a source must reach until another segment can be final; ``taken_until`` is where the last ends."""
+    """Return the tick that a source must reach before its next segment can be final.
+
+    ``taken_until`` is the tick at which the last segment taken ends; None before the first.
+    """
     begin = index.first_ticks if taken_until is None else taken_until
     return begin + round(_REACH * segment_s / index.time_base)
 
@@ -50,7 +53,7 @@ def next_window(*, taken: int, final: int, planned: int, is_over: bool, most: in
     Args:
         taken: how many segments were taken before.
         final: how many can no longer change.
-        planned: how many the source has as it is now.
+        planned: how many segments the source has as it is now.
         is_over: whether the source has ended.
         most: how many to take at a time.
     """

@@ -38,15 +38,15 @@ class ChosenFrames(Protocol):
         """Return the positions of the chosen frames in the film."""
 
     def reordered(self, order: Callable[[Sequence[int]], Sequence[int]]) -> Self:
-        """Return the selection of the same frames in another order: ``order`` turns positions into places."""
+        """Return the selection of the same frames in another order; see ``FrameSelection.reordered``."""
 
 
 class FrameBatches:
-    """A selection's frames in tensors of ``frames`` frames, where the frames are; the last tensor may have fewer.
+    """A selection's frames in tensors of ``frames`` frames, which are where the frames are; the last may have fewer.
 
         for batch in film.batches(16, TensorFormat(size=(224, 224))): ...
 
-    The batches may be read many times, until the film is closed. With ``out``, each tensor in turn is written into it.
+    The batches may be read many times, until the film is closed. Each tensor is written into ``out``, if given.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class Film:
     ) -> GroupReader:
         """Return a reader of the frames ``numbers`` of the part; end it with ``end``.
 
-        Raises UsageError: already closed.
+        Raises UsageError: the film is closed.
         """
         source, proofs = self._open()
         report.on_device, report.gpu_refusal = source.on_device, source.gpu_refusal
@@ -219,7 +219,7 @@ class FrameSelection:
         except FramesEnd:
             return
         except CodecfleetError:
-            await in_thread(self._film.source.stamp.check)  # any other error may be due to a changed source
+            await in_thread(self._film.source.stamp.check)  # if the source has changed, that caused the error
             raise
         finally:
             reader.stop()
@@ -252,7 +252,7 @@ class FrameSelection:
 class SingleFrames:
     """Reads single frames of a film. On the host, reading the frame after the previous one also reads frames ahead.
 
-    Otherwise, for a user who steps through a film, a group of pictures would be decoded for each frame. The first step
+    Without that, a user who steps through a film would have a group of pictures decoded for each frame. The first step
     reads 2 frames, and each further read twice as many as the read before. Thread-safe.
     """
 

@@ -22,7 +22,7 @@ from .window import GroupWindow, HeldFrames, Superseded, count_tally
 
 
 class _Again(Exception):
-    """Damage was found, so the read must be decoded again, without skipping or from further back."""
+    """Damage was found, so the read must be decoded again, without skipping pictures or from further back."""
 
     def __init__(self, *, moves: int) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ def _undecodable(source: str, number: int) -> FrameDamaged:
 
 
 class GroupReader:
-    """Decodes the frames ``numbers`` of a source's part, in that order, from ``start`` to ``close``.
+    """Decodes the frames ``numbers`` of a source's part, in that order; its threads run from ``start`` to ``close``.
 
     ``wake`` is called, from any thread, when a poll may succeed again after it returned None. A frame that cannot be
-    decoded is left out with ``leaves_out``, and an error without. ``seen`` is called by the decoding threads after each
+    decoded raises FrameDamaged, or is left out with ``leaves_out``. The decoding threads call ``seen`` after each
     picture; its exceptions end the read.
     """
 
@@ -82,7 +82,7 @@ class GroupReader:
             thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None if there is none yet: ``wake`` is called later.
+        """Return the next frame; None if there is none yet, and ``wake`` will be called.
 
         Raises FramesEnd, FrameDamaged, or the error of a read.
         """
@@ -117,7 +117,7 @@ class GroupReader:
     def _decode(self, held: HeldFrames, path: DecodePath[Any], fallback: str) -> None:
         """Decode a read.
 
-        If damage is found, decode again without skipping; if the entry is unsound, from further back.
+        If damage is found, decode again without skipping pictures; if the entry is unsound, from further back.
         """
         read = held.read
         moves, skips = self._proofs.moves(read.group, path, fallback), self._source.ranges.index.has_whole_pictures

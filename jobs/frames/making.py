@@ -57,7 +57,7 @@ class FrameMaker:
             self._chain.close()
 
     def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return the frame; if colours change, and no chain on the host converts them, with its picture's colours."""
+        """Return the frame, with its picture's colours if they change and no filter chain on the host converts them."""
         if not self._by_colours or (self._chain is not None and self._path.device is None):
             return frame
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
@@ -92,7 +92,7 @@ class FrameMaker:
 
 
 def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
-    """Return a copy on the host, with the bytes of software decoding. Raises DeviceError: the copy failed."""
+    """Return a copy on the host, with the bytes that software decoding gives. Raises DeviceError: the copy failed."""
     with closing(device.open_mover()) as mover:
         return mover.to_host(picture)
 
@@ -116,7 +116,8 @@ class Paths:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # Software can start over: where it may follow, a device's frames are held back until all are decoded.
+                # Software can start over: as long as it may follow, frames of a segment on the device are held back
+                # until all are decoded.
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 with self._lock:

@@ -28,11 +28,11 @@ from .window import FrameQueue, FramesEnd, FrameWindow, Superseded
 
 
 class _Unsound(Exception):
-    """A decoder found damage in a state other than that of a decoder started at the track's beginning."""
+    """A decoder met damage, and its state may differ from that of a decoder started at the track's beginning."""
 
 
 class FrameReader:
-    """Decodes a source's frames in its own threads, from ``start`` to ``close``.
+    """Decodes a source's frames in its own threads, which run from ``start`` to ``close``.
 
     ``wake`` is called, from any thread, when a poll may succeed again after it returned None.
     """
@@ -67,7 +67,7 @@ class FrameReader:
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None if there is none yet: ``wake`` is called later.
+        """Return the next frame; None if there is none yet, and ``wake`` will be called.
 
         Raises FramesEnd, or the error of a segment.
         """
@@ -144,7 +144,7 @@ class FrameReader:
         return self._paths.decode(frames, partial(self._decode_soundly, run, queue))
 
     def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
-        """Decode a segment; each time damage is found in an unsound state, decode again from further back."""
+        """Decode a segment; each time a decoder in an unsound state meets damage, decode again from further back."""
         moves, past = run.entry_moves, None
         while True:
             began = partial(self._began, run.segment, moves)
@@ -165,7 +165,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment's pictures after the first ``past``; ``began`` is called with the first pictures."""
+    """One attempt at the pictures shown after ``past`` (ticks; None: all). ``began`` gets the hashes of the first."""
 
     def __init__(
         self,

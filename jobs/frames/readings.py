@@ -14,7 +14,7 @@ from ..source.source import SourceReading, SourceStamp, read_source
 MOST_PACKETS: Final = 1_000_000  #: The most packets in all kept indexes; a packet takes about 50 bytes
 MOST_READINGS: Final = 1_000
 _SETTLED_NS: Final = 2 * 10**9
-"""A file that changed more recently may change again at the same stated time: some clocks have ticks of 2 s."""
+"""A file that changed more recently may change again at the same stated time, as some file systems round to 2 s."""
 
 _Key: TypeAlias = tuple[SourceStamp, int, InputLimits]
 
@@ -66,4 +66,3 @@ class Readings:
 
 
 READINGS: Final = Readings()
-"""The readings that this process keeps."""

@@ -44,7 +44,7 @@ class FrameRequest(SourceRange, CudaPlace):
     place: Place = "host"
     decoder: Decoder = "auto"
     every: Annotated[int, Field(ge=1)] = 1  #: the pictures 0, N, 2N ... of the part are taken
-    size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from those of software
+    size: PixelSize | None = None  #: (width, height) of frames; a device scales with other filters than software
     pix_fmt: str | None = None
     threads: Annotated[int, Field(ge=1)] | None = None  #: how many segments are decoded at once; None chooses
     memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: the most bytes decoded ahead; None chooses
@@ -81,7 +81,7 @@ class FramesReport:
 
     frames_promised: int = 0  #: the number of frames in the index
     frames: int = 0  #: frames handed out
-    segments: int = 0  #: the segments handed out; for chosen frames, the groups decoded
+    segments: int = 0  #: the segments handed out; for chosen frames, the reads completed
     decoded: int = 0  #: the pictures decoded for chosen frames, in all tries
     on_device: bool = False
     gpu_refusal: str = ""  #: why no GPU is used; "" if a GPU is used

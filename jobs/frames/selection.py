@@ -102,7 +102,7 @@ class PartFrames:
         return range(-(-low // self.every), -(-high // self.every))
 
     def position(self, index: int) -> int:
-        """Return a position counted from the front, where a negative position counts from the end.
+        """Return the position of frame ``index``, counted from 0; a negative ``index`` counts from the end.
 
         Raises NoSuchFrame.
         """

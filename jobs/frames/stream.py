@@ -71,7 +71,7 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     @property
     def report(self) -> FramesReport:
-        """The counts of the iteration over all frames so far."""
+        """What the iteration over all frames has counted up to now."""
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:
@@ -265,7 +265,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     async def _end(self) -> None:
         await self._end_reading()
         if isinstance(self._reader, FrameReader | GroupReader):
-            await in_thread(self._reader.source.stamp.check)  # any other error may be due to a changed source
+            await in_thread(self._reader.source.stamp.check)  # if the source has changed, that caused any error
 
 
 def frames(

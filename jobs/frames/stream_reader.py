@@ -31,9 +31,9 @@ _OPTIONS: Final = ("place", "every")
 class StreamReader:
     """Consumes a stream: takes its pictures in a thread, from ``start`` to ``close``.
 
-    If ``frame.index`` skips a number, a mailbox has replaced that picture. Raises UsageError: the stream is closed, has
-    or had a consumer, or its handle does not belong to a stream; EngineUnfit: this machine cannot consume it;
-    DeviceError: the device failed.
+    If ``frame.index`` skips a number, the stream is a mailbox, in which a later picture has replaced that one. Raises
+    UsageError: the stream is closed, has or had a consumer, or its handle does not belong to a stream; EngineUnfit:
+    this machine cannot consume it; DeviceError: the device failed.
     """
 
     def __init__(self, stream: PictureStream, request: FrameRequest, wake: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None if there is none yet: ``wake`` is called later.
+        """Return the next frame; None if there is none yet, and ``wake`` will be called.
 
         Raises FramesEnd, or the error of the thread.
         """

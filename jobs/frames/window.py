@@ -16,7 +16,8 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""In ascending order, threads + 1 reads may be ahead; more begin only if all begun reads fit in 1/16 of the memory."""
+"""For frames in ascending order, threads + 1 reads may be ahead; more begin only if all begun reads fit in 1/16 of the
+memory."""
 
 
 class FramesEnd(Exception):
@@ -40,7 +41,7 @@ class FrameQueue:
     error: BaseException | None = None
 
     def begin(self, *, whole: bool) -> None:
-        """Begin, or begin again without the frames held back. Raises Superseded: the frames are no longer wanted."""
+        """Begin, or begin again and drop the frames held back. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             if self.is_hidden:
@@ -334,7 +335,7 @@ class GroupWindow:
                 return found[0]
             if self._undecodable is not None:
                 raise self._undecodable(number)
-        # Each read adds its counts to the report after its last frame.
+        # A read adds its counts to the report after its last frame, so the end waits for all reads.
         if self._open_reads and not self._is_stopped:
             self._is_starved = True
             return None
@@ -363,7 +364,7 @@ class GroupWindow:
         if self._is_stopped or place == len(self._held):
             return True
         if self._position < len(self._slots) and self._slots[self._position][0] is self._held[place]:
-            # Padding may make frames that are held for later larger than planned, which must not block the next frame.
+            # Frames held for later may be larger than planned, due to padding; this must not block the next frame.
             return True
         while self._first_needed < place and not self._held[self._first_needed].needed_bytes:
             self._first_needed += 1
@@ -393,7 +394,7 @@ class GroupWindow:
 
 
 def count_tally(report: FramesReport, tally: SegmentTally) -> None:
-    """Count who decoded a segment or a read, and the damage that it has; the caller holds the lock of the report."""
+    """Count which decoder decoded a segment or a read, and its damage; the caller holds the lock of the report."""
     report.decoded_by[tally.decoded_by] = report.decoded_by.get(tally.decoded_by, 0) + 1
     report.fallbacks += [tally.fallback] if tally.fallback else []
     report.failed_packets += tally.failed_packets

@@ -93,7 +93,7 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     ] = Fraction(10)
     workers: Annotated[
         int | None,
-        Field(ge=1, le=10_000, description="Segments in flight at the same time."),
+        Field(ge=1, le=10_000, description="The most segments in flight at the same time."),
         Option("--workers", RUN, default="two for each DLA"),
     ] = None
     overwrite: Overwrite = False

@@ -31,7 +31,7 @@ def demand_of_all(ladder: str, demands: Sequence[Demand]) -> Demand | None:
 
 
 def _renditions(demand: Demand, encoder: EncoderChoice) -> tuple[Rendition, ...]:
-    """Return a demand's renditions, with the kind of encoder where the whole ladder's choice would allow others."""
+    """Return a demand's renditions; software-only ones name their encoder if the ladder's ``encoder`` allows others."""
     if demand.encoder is encoder or demand.encoder is not EncoderChoice.SOFTWARE:
         return demand.renditions
     return tuple(replace(each, kind=EncoderKind(each.software)) for each in demand.renditions)
@@ -42,7 +42,7 @@ class LadderPlace:
     """How a ladder runs: together or apart, and with which encoder."""
 
     apart: str = ""  # why its renditions cannot share their decodes; "" if they can
-    kind: EncoderKind | None = None  # the NVENC of the renditions that may choose; None for software
+    kind: EncoderKind | None = None  # the NVENC for renditions that may use NVENC or software; None for software
 
 
 async def place_ladder(
@@ -51,7 +51,7 @@ async def place_ladder(
     """Decide, once for all renditions, whether they share their decodes, and which encoder writes them.
 
     They run apart if no machine can run all of them at once, or if NVENC can encode one of them but not all.
-    ``preview`` is as in ``Pool``.
+    ``preview`` is ``Pool.preview``.
     """
     whole = demand_of_all(ladder, demands)
     if whole is None:

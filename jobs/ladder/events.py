@@ -1,4 +1,4 @@
-"""Makes the events of a ladder from those of its renditions: each warning once, and one progress."""
+"""Combines the events of a ladder's renditions: each warning once, and the progress of all renditions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -7,7 +7,7 @@ from ..report.events import Done, Event, Progress, StageStarted, Warned
 
 
 class LadderEvents:
-    """Hears the renditions, and tells the events of their ladder. Times count from the start of the renditions.
+    """Passes on the renditions' events as events of the ladder. Times count from the start of the renditions.
 
     Args:
         ladder: the ladder's id.
@@ -24,10 +24,10 @@ class LadderEvents:
         self._said: set[str] = set()
 
     def hear(self, rendition: str, event: Event) -> None:
-        """Take an event of a rendition."""
+        """Combine an event of a rendition with those before it, and tell the result."""
         match event:
             case Warned() if self._is_new(event.message):
-                # Renditions that share their decodes wait for the same worker.
+                # Renditions that share their decodes wait for the same worker, so this warning names none of them.
                 message = event.message if event.code == "waiting" else f"{rendition}: {event.message}"
                 self._tell(replace(event, job=self._ladder, message=message))
             case StageStarted() if self._is_new(event.stage):
@@ -46,7 +46,6 @@ class LadderEvents:
         return is_new
 
     def _progress(self, at_s: float) -> Progress:
-        """Return the progress of all renditions together."""
         running = self._running.values()
         done = sum(self._finished.values()) + sum(each.frames_done for each in running)
         total, fps = sum(self._frames.values()), sum(each.fps for each in running)

@@ -16,7 +16,7 @@ class GroupMember:
 
     work: EncodeSegment
     run: WorkRun[EncodedSegment]
-    ask: int  # how many times the rendition has asked for this segment, with this work
+    ask: int  # how many works the rendition has submitted for this segment, including this one
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +31,7 @@ class DecodeGroup:
     given_up: set[str] = field(default_factory=set)  # the renditions that want another worker
 
     def takes(self, work: EncodeSegment, apart_from: str) -> bool:
-        """Return whether ``work`` can join: it decodes alike, and is of another rendition."""
+        """Return whether ``work`` can join: the group has not begun, and decodes the same for other renditions."""
         live = self.live
         if not live or self.is_alone or self.run is not None or apart_from != self.apart_from:
             return False
@@ -76,5 +76,5 @@ def label_of(work: Work[Any]) -> str:
 
 
 def _anywhere(work: EncodeSegment) -> EncodeSegment:
-    """Return the work without what only its own job knows: stations to avoid, and its first run."""
+    """Return the work without the stations and the earlier run that it avoids, which only its own job knows."""
     return replace(work, constraints=replace(work.constraints, avoid=frozenset()), apart_from="")

@@ -1,4 +1,4 @@
-"""Runs a ladder: its renditions as ordinary jobs that share their decoding, then their package; all or nothing."""
+"""Runs a ladder: ordinary jobs that share their decoding make its renditions, and then their package is written."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ from .spec import LadderSpec
 from .together import DecodeOnce
 from .tracks import given_tracks
 
-PACKAGE: Final = "package"  #: The folder's name while the job runs
+PACKAGE: Final = "package"  #: The package's folder in the work folder
 
 
 async def make_ladder(
@@ -48,7 +48,7 @@ async def make_ladder(
 ) -> LadderReport:
     """Make the renditions and the package. The folder appears complete or not at all. Raises CodecfleetError.
 
-    A ladder that was killed or cancelled goes on from its finished segments. ``pool`` starts during planning.
+    A ladder that was killed or cancelled continues from its finished segments. ``pool`` starts during planning.
     ``tell`` is called with the ladder's events: stages, warnings, and the progress of all renditions together.
     """
     began_s, job = time.monotonic(), secrets.token_hex(4)
@@ -61,11 +61,11 @@ async def make_ladder(
     spool = Spool(folder, spec.output)
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))
     try:
-        start = SharedCall(pool.start(), "the workers' start")  # beside the planning
+        start = SharedCall(pool.start(), "the workers' start")  # during planning
         read = await in_thread(read_ladder, spec, work, sent)
         if spec.per_title is not None:
             probing = await in_thread(probing_for, read)
-            await in_thread(plan_read, read)  # so that a mistake is told before the probes
+            await in_thread(plan_read, read)  # reports a wrong option before the probes run
             await start.wait()
             tell(StageStarted(job, time.monotonic() - began_s, "probe"))
             read = await _probed(read, probing, pool, job)
@@ -90,7 +90,7 @@ async def make_ladder(
 
 
 async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -> LadderRead:
-    """Probe what no earlier run has probed, and return the ladder with the rungs for its film."""
+    """Run the probes that no earlier run has made, and return the ladder with the rungs for its film."""
     record = await in_thread(lambda: ProbeRecord.read(read.folder / PROBES, probing.key))
     left = [(each, units) for each in probing.sizes if (units := probing.left(each, record.found))]
     rounds = [ProbeRound(probing, record, f"{ladder}-{number}", *each) for number, each in enumerate(left)]
@@ -110,7 +110,7 @@ async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -
 
 
 def _turn(place: LadderPlace, spec: LadderSpec) -> asyncio.Semaphore:
-    """Return what limits how many renditions run at once: each that runs apart takes up to ``workers`` workers."""
+    """Return a semaphore for running renditions: they take turns if each decodes apart on up to ``workers`` workers."""
     return asyncio.Semaphore(1 if place.apart and spec.workers else MOST_RUNGS)
 
 

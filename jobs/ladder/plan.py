@@ -1,4 +1,4 @@
-"""Plans a ladder: which renditions to make of a source, each with a plan as a job of its own has."""
+"""Plans a ladder: which renditions to make of a source, and for each a plan like that of a transcode job."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ class Ladder:
     stamp: SourceStamp  #: The source's version before it was read
     plans: Mapping[str, Plan]  #: The plan of each rendition by its name; the first carries sound and subtitles
     left_out: tuple[LeftOut, ...]
-    sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track of the first, the groups that have it
+    sound_groups: tuple[tuple[str, ...], ...] = ()  #: For each sound track in the package, the groups that have it
     per_title: PerTitle | None = None  #: How the renditions were chosen, if they were chosen for the film
     keys: Mapping[str, TrackKey] | None = None  #: The key of each track of pictures and sound; None without encryption
 
@@ -63,7 +63,7 @@ class MadeRung:
     rung: Rung
     scale: Scale
     fields: Mapping[str, Any] = field(default_factory=dict)
-    of_size: str = ""  # with --per-title, the preset's first rendition of this size, whose key it gets
+    of_size: str = ""  # with --per-title, the preset's first rendition of this size, whose encryption key is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +96,15 @@ def read_ladder(
 ) -> LadderRead:
     """Read the source once, and decide which rungs of the preset to make, in ``folder``.
 
-    ``preset_text`` is the content of the preset's file, if the file is on another machine. ``growing`` is the reading
-    of a source that grows, which then has no version.
+    ``preset_text`` is the content of the preset's file, if the file is on another machine. ``growing`` is what has been
+    read of a source that grows; its ``stamp`` then holds no version.
 
     Raises:
         InputError: the source cannot be read.
         RequestError: the preset or an option is wrong, or does not fit the source.
     """
     if spec.keys is not None:
-        packager()  # before any work
+        packager()  # raises now, before any work, if the packager is missing
     rungs, sounds = read_rungs(spec.preset, preset_text), read_sounds(spec.preset, preset_text)
     keys = None if spec.keys is None else read_keys(spec.keys, [rung.name for rung in rungs])
     sound = sounds[0] if sounds else None
@@ -139,7 +139,8 @@ def plan_read(read: LadderRead) -> Ladder:
     carrying = [read.planned(first, carries=True, sound=each) for each in read.sounds or (None,)]
     sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in read.sounds])
     plans = {first.rung.name: sounding.plan}
-    # All files count from the same moment. It is in their paths, so no later attempt reuses files with another one.
+    # Times in all files count from the same moment. Their paths contain this moment, so that a later attempt that
+    # begins at another one does not reuse them.
     beside_s = sounding.plan.carry.first_presentation_s
     silent = "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
     read = replace(read, folder=read.folder / silent)
@@ -162,7 +163,7 @@ def plan_read(read: LadderRead) -> Ladder:
 def probing_for(read: LadderRead) -> Probing:
     """Return what to probe for ``--per-title``.
 
-    Raises UsageError: the size cannot be measured; Unsupported: a rendition has NVENC or a target quality.
+    Raises UsageError: the size cannot be measured; Unsupported: a rendition uses NVENC or a target quality.
     """
     return probing_of(read.spec.per_title or "", [_probed_slot(read, made) for made in read.rungs])
 
@@ -171,7 +172,7 @@ def _probed_slot(read: LadderRead, made: MadeRung) -> ProbedSlot:
     name, spec = made.rung.name, read.request(made, carries=False)
     for option, is_set in (("NVENC", spec.encoder == "nvenc"), ("a target quality", spec.target_quality is not None)):
         if is_set:
-            message = f"--per-title chooses the CRF of software encoders, but the rendition {name} has {option}"
+            message = f"--per-title chooses the CRF of software encoders, but the rendition {name} uses {option}"
             raise Unsupported(message, f"Leave out {option}, or --per-title.")
     plan = read.planned(replace(made, fields=PROBED), carries=False)
     picture, crf = plan.encoder.format, spec.quality
@@ -182,13 +183,13 @@ def _probed_slot(read: LadderRead, made: MadeRung) -> ProbedSlot:
 
 
 def read_before(read: LadderRead) -> LadderRead:
-    """Return the ladder with ``per_title``, and if an earlier run has probed the film, with the rungs for it."""
+    """Return the ladder with the probes of an earlier run, and if they are complete, with the rungs for its film."""
     probing = probing_for(read)
     return for_film(read, probing, ProbeRecord.read(read.folder / PROBES, probing.key).found)
 
 
 def for_film(read: LadderRead, probing: Probing, found: Mapping[str, Measured]) -> LadderRead:
-    """Return the ladder with the rungs for its film; with the preset's if not all probes were ``found``."""
+    """Return the ladder with the rungs that its probes chose; with the preset's while ``found`` lacks some probes."""
     per_title = per_title_of(probing, found)
     rungs = tuple(rung for each in per_title.codecs for rung in _rungs(read, probing, each))
     names = {each.rung.name for each in rungs} or {each.rung.name for each in read.rungs}
@@ -202,7 +203,7 @@ def _rungs(read: LadderRead, probing: Probing, title: CodecTitle) -> Iterator[Ma
     slots = {each.slot.name: each.slot for each in probing.slots}
     of_size = {each.slot.size: by_name[each.slot.name] for each in probing.sizes if each.codec is title.codec}
     for slot, point in () if title.found is None else title.found.chosen.items():
-        most_bps = slots[slot].stated_bps or point.bps  # the first rendition's point may have more
+        most_bps = slots[slot].stated_bps or point.bps  # the first rendition's point may exceed its stated bitrate
         rate = {"bitrate_bps": min(point.bps, most_bps)} if slots[slot].crf is None else {"quality": point.crf}
         rung = Rung(title.names[slot], by_name[slot].rung.layers)
         own = of_size[point.size]
@@ -230,9 +231,9 @@ def thumbnails_spec(ladder: Ladder, folder: Path) -> StillsSpec:
 
 @contextmanager
 def naming(rendition: str, is_common: Callable[[CodecfleetError], bool] = lambda _: False) -> Iterator[None]:
-    """Name the rendition in the message of an error, unless the error would end any rendition.
+    """Name the rendition in an error's message, unless the error would end any rendition.
 
-    Other renditions may have the same error, so it stays as it is.
+    The named error is a new object, because other renditions may raise the original one.
     """
     try:
         yield

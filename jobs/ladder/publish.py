@@ -28,7 +28,7 @@ _AT_ONCE: Final = 8  #: How many files are sent to a store at the same time
 
 @dataclass(frozen=True, slots=True)
 class LadderFolder:
-    """Where a ladder is published. ``recorded`` are the files that an earlier run of it began to publish."""
+    """Where a ladder is published. ``recorded`` are the files that a killed run of the same ladder began to publish."""
 
     output: str
     overwrite: bool
@@ -48,7 +48,7 @@ class LadderFolder:
         check_output(source, _url(self.output, MASTER), overwrite=True)
         found = files_in(self.output)
         if found and not self._may_replace:
-            message = f"{self.output} holds {min(found)} already"
+            message = f"{self.output} already holds {min(found)}"
             raise OutputExists(message, "Use --overwrite to replace an earlier ladder, or choose another name.")
         refuse_others(self.output, found - self._listed_in_store())
 

@@ -25,13 +25,13 @@ from .spec import PRESET_SUFFIX, LadderSpec
 _PRESETS: Final = files(f"{__name__.split('.')[0]}.configs").joinpath("ladders")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TAKEN: Final = re.compile(r"(master|thumbnails|(sound|text)(-\d+)?|.*-keyframes)", re.IGNORECASE)
-"""Names that renditions cannot have, because other files of the package have them; ``--per-title`` may add a number."""
+"""Names that renditions cannot have: other files of the package have them, or ``--per-title`` may add such a number."""
 _OF_ONE: Final = frozenset({*VideoOptions.model_fields, "scale", "pix_fmt"} - {"size_bytes"})
 """The fields that may differ between renditions."""
 _OF_ALL: Final = _OF_ONE | frozenset(
     chain({"force"}, *(model.model_fields for model in (Picture, Carried, SourceRange)))
 )
-"""The fields that a file may set for all renditions. The others say where and how the work is done."""
+"""The fields that a file may set for all renditions. All other fields say where and how the work is done."""
 _OF_SOUND: Final = frozenset(SoundAndSubtitles.model_fields) - {"audio_tracks", "subtitles"}
 """The fields that may differ between groups of sound."""
 _NO_SIDES: Final = {name: field.default for name, field in Carried.model_fields.items()} | {
@@ -46,7 +46,7 @@ Scale: TypeAlias = tuple[int | None, int] | None  #: Width and height, as ``--sc
 _WIDEST: Final = Fraction(16, 9)
 _EFFICIENCY: Final = {"h264": 1, "hevc": 2, "vp9": 2, "av1": 3}
 """The generations of codecs, by FFmpeg's names: a later one needs fewer bits. All others are older than these."""
-_LINES_APART: Final = 2  #: A picture is not scaled if its shorter side would change by fewer lines
+_LINES_APART: Final = 2  #: A picture is not scaled if its shorter side would change by fewer lines than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,6 @@ def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
 
 
 def _named(file: TomlFile, kind: str, table: Mapping[str, Any], allowed: frozenset[str]) -> tuple[str, Layer]:
-    """Return the name and the fields of a table."""
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = f"{file.place(kind)}: a {kind} has no name of letters, digits, - and _: {name}"
@@ -209,7 +208,7 @@ def check_grid(ladder: LadderSpec, specs: Mapping[str, TranscodeSpec]) -> None:
 def fitted(scale: Scale, source: tuple[int, int]) -> Scale:
     """Return the size of a rendition with the option ``scale``, for source pictures of the size ``source``.
 
-    A height means a picture of 16:9 with that height: wider pictures get its width instead of its height, and for
+    A height stands for a 16:9 picture of that height: wider pictures get the width of that picture instead, and for
     upright pictures height and width change places. None keeps the source's size.
     """
     if scale is None or scale[0] is not None:

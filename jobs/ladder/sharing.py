@@ -2,8 +2,8 @@
 
 Works that decode the same segment form a group. A group that no other rendition can join begins at once. Any other
 group begins when the ladder has a free slot, unless a rendition that may still join has more work to ask for now. So a
-rendition that is late, for example because its disk is slow, shares the next segment again. No time is measured: such a
-rendition will ask, or end.
+rendition that is late, for example because its disk is slow, shares the next segment again. This needs no time limit:
+such a rendition will ask for work, or end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ class RenditionState:
 
     runs: int = 0  # its works that have not ended
     segments: int = 0  # the segments of these works; a late segment may have two works
-    left: int | None = None  # its segments that are not encoded yet; None before it has said so
-    runs_max: int | None = None  # how many works it may have at a time, besides the limit of the slots
+    left: int | None = None  # its segments that are not encoded yet; None before its first demand
+    runs_max: int | None = None  # its limit of works at a time, in addition to the slots; None for no limit
 
     def next(self, slots: int) -> Next:
         """Return whether it will ask for more, if the ladder has this many slots."""
@@ -51,16 +51,16 @@ class OpenGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderRoom:
-    """What a ladder may run."""
+    """How much a ladder may run at a time."""
 
     slots: int  # the ladder's slots in the pool
     running: int = 0  # the groups that have begun
-    runs_max: int | None = None  # how many groups may run at a time, however many slots there are
+    runs_max: int | None = None  # how many groups may run at a time, however many slots there are; None for no limit
 
 
 _HARMLESS: Final = {False: {Next.NONE}, True: {Next.NONE, Next.LIKELY}}
-"""Renditions for which a group does not wait. Not every rendition runs a late segment a second time, so a second run
-waits only for those that are sure to ask for something."""
+"""By ``is_second``: a group does not wait for missing renditions with these values of ``Next``. Not every rendition
+runs a late segment a second time, so a second run waits only for those that are sure to ask for work."""
 
 
 def beginning(
@@ -68,8 +68,8 @@ def beginning(
 ) -> tuple[int, ...]:
     """Return the numbers of the groups that begin now. The earliest segments come first.
 
-    Groups that lack no rendition do not wait for a slot here, but in the pool. ``renditions`` has each that a group
-    lacks.
+    Groups that lack no rendition do not wait for a slot here, but in the pool. ``renditions`` has at least the
+    renditions that a group lacks.
     """
     most = len(groups) if room.runs_max is None else max(0, room.runs_max - room.running)
     ordered = sorted(groups, key=lambda each: (each.segment, each.number))
@@ -82,5 +82,5 @@ def beginning(
     ready = [each.number for each, lacking in rest if lacking <= _HARMLESS[each.is_second]][:free]
     if room.running or complete or ready:
         return (*complete, *ready)
-    # Nothing runs whose end would bring more work, so nothing waits for work that may never come.
+    # No group runs whose end would make a rendition ask, so none may wait for a request that is only likely.
     return tuple(each.number for each, lacking in rest if Next.SURE not in lacking)[:1]

@@ -31,9 +31,8 @@ class LadderSound:
 def with_sounds(plan: Plan, others: Sequence[Plan], names: Sequence[str]) -> LadderSound:
     """Return ``plan`` with the sound of other plans as well; ``names`` are those of all groups, () if there are none.
 
-    A group takes a track from an earlier group, instead of encoding it again, if that has the track in the same codec
-    and at the same stated bitrate with as many of its channels; or if players do not know the codec that the group
-    would have.
+    A group shares a track of an earlier group, instead of encoding its own, if codec, stated bitrate and number of the
+    source's channels are the same, or if players do not know the codec that its own track would have.
     """
     carry, tracks = plan.carry, list(plan.carry.tracks)
     made = [each for each in tracks if each.kept and each.track.kind is TrackKind.AUDIO]
@@ -71,7 +70,7 @@ def with_sounds(plan: Plan, others: Sequence[Plan], names: Sequence[str]) -> Lad
 
 
 def _form(plan: TrackPlan, container: Container) -> _Form:
-    """Return what a listener gets of a track. Spreading it to more speakers adds nothing."""
+    """Return the form in which listeners hear a track. Its channels are at most the source's, on any speakers."""
     has = max((len(speakers(layout)) for layout in layouts(plan.track)), default=0)
     if plan.action is not Action.ENCODE or plan.codec is None:
         return plan.codec, has, None
@@ -82,7 +81,8 @@ def _form(plan: TrackPlan, container: Container) -> _Form:
 def _in_own_folder(plan: Plan, added: Sequence[TrackPlan]) -> Plan:
     """Return the plan with an output of its own for these further forms.
 
-    The request does not name them, so no later attempt with others may reuse the file.
+    The plan's request does not name the forms, so its path must: a later attempt with other forms may not reuse the
+    file.
     """
     forms = [(each.key, each.codec, each.bit_rate_bps, each.channels, str(each.loudness_lufs)) for each in added]
     digest = hashlib.sha256(repr(forms).encode()).hexdigest()[:16]

@@ -43,8 +43,8 @@ class _Which(Part):
     per_title: Annotated[
         str | None,
         Field(
-            description="Choose sizes and bitrates for this film by probes of it, measured with xpsnr, vmaf, psnr or "
-            "ssim; with a value, that of the first rendition: docs/ladder.md."
+            description="Choose sizes and bitrates from trial encodes of this film, measured by xpsnr, vmaf, psnr or "
+            "ssim; a value is the first rendition's target: docs/ladder.md."
         ),
         Option("--per-title", VIDEO, example='"vmaf:94"', kind=TITLE),
     ] = None
@@ -61,8 +61,8 @@ class _Which(Part):
     follow: Annotated[
         bool,
         Field(
-            description="The input still grows: publish segments as soon as they are complete, until it is quiet: "
-            "docs/ladder.md."
+            description="The input still grows: publish each segment when it is complete, until the input stops "
+            "growing: docs/ladder.md."
         ),
         Option("--follow", PACKAGE, default="the input is finished"),
     ] = False
@@ -107,7 +107,7 @@ class LadderSpec(
     command: ClassVar[str] = "ladder"
 
     if TYPE_CHECKING:
-        # The types here are those that a field holds; a field accepts further types.
+        # Type checkers would require the types that the fields hold; the fields accept further types.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
 _OF_THE_WORK: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, FaultKind.GUILTY, FaultKind.KILLED})
-"""Faults that one rendition may have caused, so that the others do better without it."""
+"""Faults that one rendition may have caused: the renditions of such a group are retried one by one."""
 
 
 class DecodeOnce(Pool):
-    """A pool for the renditions of one ladder, on another pool: it runs works that decode the same segment as one.
+    """A pool for the renditions of one ladder. It submits works that decode the same segment to ``pool`` as one work.
 
-    ``sharing`` decides when works begin. Work whose group failed runs by itself. That costs a second decoding and
-    changes no byte. For ``pool`` the whole ladder is one job.
+    ``sharing`` decides when works begin. If one rendition may have made a group fail, its works run one by one, which
+    costs further decodes and changes no byte. For ``pool`` the whole ladder is one job.
 
     Args:
         pool: where the work runs; it is started and closed by its owner.
@@ -51,7 +51,7 @@ class DecodeOnce(Pool):
         self._jobs = frozenset(jobs)
         self._kind = kind
         self._at_work = set(jobs)  # the renditions that have segments left
-        self._settling: set[str] = set()  # the renditions that choose their encoder
+        self._settling: set[str] = set()  # the renditions that are choosing their encoder
         self._demands: dict[str, Demand] = {}
         self._asked: Demand | None = None
         self._asks: Counter[tuple[str, int]] = Counter()
@@ -60,12 +60,12 @@ class DecodeOnce(Pool):
         self._alone: set[tuple[str, int]] = set()
         self._common: list[CodecfleetError] = []
         self.decoded = 0  #: How many times a segment was decoded
-        self.encoded = 0  #: For how many encodings by a rendition
+        self.encoded = 0  #: How many segments were encoded, counted for each rendition
         owner.start(self._follow(), "the slots of a ladder")
 
     @property
     def state(self) -> PoolState:
-        """The pool's state, in which each rendition has the slots of the ladder."""
+        """The pool's state, in which each rendition has all slots of the ladder."""
         state = self._pool.state
         return replace(state, jobs={**state.jobs, **dict.fromkeys(self._jobs, state.of(self._ladder))})
 
@@ -74,7 +74,7 @@ class DecodeOnce(Pool):
         await self._pool.start()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` as the ladder's, if possible with the same segment of other renditions; see ``Pool.submit``."""
+        """Run ``work`` as the ladder's, if possible together with other renditions' work; see ``Pool.submit``."""
         if work.job not in self._jobs:
             return self._pool.submit(work)
         if not isinstance(work, EncodeSegment):
@@ -82,7 +82,7 @@ class DecodeOnce(Pool):
         return cast("WorkRun[ResultT]", self._submit(work))
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set a rendition's demand; the ladder demands for all. Without a demand, a rendition has no more segments."""
+        """Set a rendition's demand, and that of the ladder. Without a ``Demand``, a rendition has no segments left."""
         if isinstance(demand, Demand):
             self._demands[job] = demand
             self._at_work.add(job)
@@ -106,7 +106,7 @@ class DecodeOnce(Pool):
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where the pool would place a demand, with the ladder's encoder if the demand leaves the choice."""
         if demand.job in self._jobs and demand.chooses_encoder:
-            self._settling.add(demand.job)  # once it has chosen, it withdraws the demand for that, and goes on
+            self._settling.add(demand.job)  # once it has chosen, it withdraws this demand, but has segments left
         found = await self._pool.preview(demand)
         is_open = demand.job in self._jobs and demand.encoder is EncoderChoice.AUTO and demand.chooses_encoder
         return replace(found, encoder_kind=self._kind) if is_open else found
@@ -115,7 +115,7 @@ class DecodeOnce(Pool):
         """Do nothing: the pool's owner closes it."""
 
     def is_common(self, error: CodecfleetError) -> bool:
-        """Return whether ``error`` ended the work of several renditions, or would end that of any."""
+        """Return whether ``error`` ended works of several renditions, or would end the work of any rendition."""
         return error is self._pool.state.of(self._ladder).never or any(error is each for each in self._common)
 
     def _submit(self, work: EncodeSegment) -> WorkRun[EncodedSegment]:
@@ -233,7 +233,6 @@ class DecodeOnce(Pool):
             group.run.give_up(why)
 
     def _progress(self, number: int) -> RunProgress:
-        """Return the progress of every member of a group."""
         group = self._groups.get(number)
         return RunProgress() if group is None or group.run is None else group.run.progress
 

@@ -25,7 +25,7 @@ _DROPPED: Final = "video-track-dropped"
 
 
 def is_playable(plan: TrackPlan) -> bool:
-    """Return whether players of a package know the codec that the output has of a track."""
+    """Return whether players of a package know the codec of a track in the output."""
     return plan.track.kind not in _PLAYED or plan.codec in _PLAYED[plan.track.kind]
 
 

@@ -1,4 +1,4 @@
-"""Checks a written package before it is published: a player must read the packets of the proven files from it."""
+"""Checks, before a package is published, that players read the packets of the proven files from it."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
 _SURELY_SEALED_BYTES: Final = {PlayedKind.VIDEO: 4096, PlayedKind.AUDIO: 16}
-"""A smaller packet may stay clear: it may be headers only, or less than a block of AES."""
+"""A packet of this size has encrypted bytes. A smaller one may have only headers, or less than a block of AES."""
 _BEGINNINGS: Final = frozenset({RandomAccess.IDR, RandomAccess.CRA, RandomAccess.FLAGGED})
 
 
@@ -243,7 +243,7 @@ def _check_sealed(given: GivenTrack, source: str) -> None:
 
 
 def _stated_end(given: GivenTrack) -> int:
-    """Return where the proven file, or the last of its parts, says that the video ends, in ticks; 0 if it does not."""
+    """Return when the video ends, in ticks, as the proven file or its last part states; 0 if the file does not."""
     part, offset = last_part(given)
     with packets_of(part) as (stream, _):
         if stream.start_time is None or stream.duration is None:
@@ -252,7 +252,7 @@ def _stated_end(given: GivenTrack) -> int:
 
 
 def _lead(track: PackagedTrack, header: StatedHeader) -> int:
-    """Return how many ticks of sound an edit list hides: the boxes count decoding times from there. 0 for video."""
+    """Return how many ticks of sound an edit list hides; decoding times in the boxes are later by that. 0 for video."""
     return header.edit if track.given.kind is PlayedKind.AUDIO else 0
 
 

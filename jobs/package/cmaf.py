@@ -1,7 +1,7 @@
 """Writes the tracks of a package: CMAF (ISO/IEC 23000-19) from proven files, whose packets stay as they are.
 
-Each track is read twice: first the times and sizes of its packets, by which all tracks are cut, then the packets
-themselves, of which one at a time is in memory.
+Each track is read twice: first the times and sizes of its packets, which decide the cuts of all tracks, then the
+packets themselves, one at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,8 @@ def write_tracks(
 ) -> Package:
     """Write the tracks of proven files into an existing folder, and return the package that they form.
 
-    With ``keys``, by the tracks' names, pictures and sound are encrypted; files are then written beside ``folder`` too.
+    With ``keys``, by the tracks' names, pictures and sound are encrypted; temporary files then appear beside
+    ``folder``.
 
     Raises ProofFailed: a track cannot become a CMAF track, or two video tracks do not have the same segments;
     Unsupported: a codec has no codec string, there are too many segments, or one is too large; StorageFailed.
@@ -135,7 +136,7 @@ def _write_track(
     proven: ProvenTrack, cuts: Sequence[SampleCut], folder: Path, layout: Layout, sealed: Sealed | None = None
 ) -> PackagedTrack:
     given, samples, ciphers = proven.given, proven.samples, () if sealed is None else sealed.ciphers
-    codec_string(proven.header.sample_entry)  # before anything is written
+    codec_string(proven.header.sample_entry)  # raises an error, if any, before anything is written
     described = proven.header if sealed is None else protected(proven.header, sealed.information)
     pssh = () if sealed is None else sealed.pssh
     header = cmaf_header(described, end=samples.end, edit=samples.hidden + samples.delay, pssh=pssh)
@@ -175,7 +176,7 @@ def packaged(
 
 
 def _frame_rate(samples: Samples) -> Fraction:
-    """Return the average rate. A last picture of several does not count, because it may be shown for any time."""
+    """Return the average rate, without the last of several pictures, which may be shown for any time."""
     count, end = (len(samples.pts) - 1, samples.decode[-1]) if len(samples.pts) > 1 else (1, samples.end)
     return count / (int(end - samples.decode[0]) * samples.time_base)
 

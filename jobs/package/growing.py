@@ -44,7 +44,7 @@ class TrackPart:
 
 
 class GrowingPackage:
-    """A package of which parts arrive in order; each segment is a file.
+    """A package whose parts arrive in order; each segment is a file.
 
     Args:
         folder: where the files are written.
@@ -62,8 +62,8 @@ class GrowingPackage:
     def add(self, parts: Sequence[TrackPart], *, is_last: bool) -> list[str]:
         """Take the next part of the tracks, write the segments that it completes, and return the new files.
 
-        A track of sound without samples in a part is left out of ``parts``. The first parts define all tracks. The next
-        part begins with a keyframe where the video of this one ends.
+        A track of sound without samples in a part is left out of ``parts``, but the first call must have all tracks.
+        The video of the next part must begin with a keyframe where the video of this part ends.
 
         Raises ProofFailed: the part does not continue its track; Unsupported: a segment would be longer than promised;
         StorageFailed.
@@ -101,7 +101,7 @@ class GrowingPackage:
         return {name: len(each.segments) for name, each in self._tracks.items()}
 
     def package(self, stage: PackageStage) -> Package:
-        """Return the package of all segments that were written so far."""
+        """Return the package of all segments that have been written."""
         tracks = (
             packaged(each.proven, each.segments, header_bytes=each.header_bytes)
             for each in self._tracks.values()
@@ -156,7 +156,7 @@ class GrowingPackage:
 
 @dataclass(slots=True)
 class _Growing:
-    """A track so far."""
+    """A track, as far as its parts have arrived."""
 
     proven: ProvenTrack
     header: bytes
@@ -191,7 +191,7 @@ class _Growing:
         ):
             raise ProofFailed(f"a later part of {given.name} was encoded with other parameter sets", _ADVICE)
         if int(later.decode[0]) < samples.end:
-            raise ProofFailed(f"a later part of {given.name} begins before the part before it ends", _ADVICE)
+            raise ProofFailed(f"a later part of {given.name} begins before the previous part ends", _ADVICE)
         joined = replace(
             samples,
             pts=np.concatenate([samples.pts, later.pts]),
@@ -211,7 +211,7 @@ class _Growing:
 
 
 class _Pending:
-    """The packets that are not in a segment yet, as an iterator; if none are left it stops, until the next ``take``."""
+    """Iterates over the packets that are not in a segment yet. At the end it stops; ``take`` lets it continue."""
 
     def __init__(self) -> None:
         self._packets: deque[Packet[Stream]] = deque()
@@ -243,7 +243,7 @@ def _end_s(samples: Samples, cut: SampleCut) -> Fraction:
 
 
 def _complete(samples: Samples, segment_s: Fraction, *, is_last: bool) -> list[SampleCut]:
-    """Return the segments of video that no later part changes; the next part begins with a keyframe at the end."""
+    """Return the segments of video that no later part changes; the next part begins with a keyframe."""
     cuts = cut_on_grid(samples, segment_s)
     begin, step = int(samples.pts[0]), segment_s / samples.time_base
     last = int(samples.pts[cuts[-1].fragments[0]])
@@ -252,7 +252,7 @@ def _complete(samples: Samples, segment_s: Fraction, *, is_last: bool) -> list[S
 
 
 def _cut_sound(samples: Samples, video_s: Sequence[Fraction], segment_s: Fraction, *, is_last: bool) -> list[SampleCut]:
-    """Return the segments of sound beside the segments of video, which begin at ``video_s``; the last is their end."""
+    """Return the complete segments of sound. ``video_s`` is where segments of video begin, and where the last ends."""
     if is_last:
         return cut_at(samples, sound_cuts_s(video_s, samples.end * samples.time_base, segment_s))
     if not video_s:

@@ -1,4 +1,4 @@
-"""Reads the file of ``--keys``. No message about it repeats what it holds: a secret may stand in any place of it."""
+"""Reads the file of ``--keys``. No message repeats its content, because a secret may be anywhere in the file."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +21,7 @@ _SOUND: Final = re.compile(r"sound-\d+")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a file: for tracks by name, for a kind of track, and under None for all others."""
+    """The keys of a file, by the name or the kind of a track; None has the key of all other tracks."""
 
     path: str
     by_name: Mapping[str | None, TrackKey]
@@ -34,7 +34,8 @@ class Keys:
         found = {name: self._of(preset, PlayedKind.VIDEO) for name, preset in pictures.items()}
         found |= {name: self._of(name, PlayedKind.AUDIO) for name in sounds}
         if clear := [name for name, key in found.items() if key is None]:
-            raise UsageError(f"{self.path} has no key for {', '.join(clear)}", "Give one key no tracks: it is for all.")
+            message = f"{self.path} has no key for {', '.join(clear)}"
+            raise UsageError(message, "Leave `tracks` out of one key: it is then for all other tracks.")
         return {name: key for name, key in found.items() if key is not None}
 
     def _of(self, name: str, kind: PlayedKind) -> TrackKey | None:
@@ -52,7 +53,7 @@ def read_keys(path: str, renditions: Collection[str]) -> Keys:
         raise UsageError(f"the key file {path} is not valid TOML", _PAGE) from None
     entries = file.tables.get(_ENTRY)
     if set(file.tables) - {_ENTRY, "scheme"} or not isinstance(entries, list) or not entries:
-        raise UsageError(f"{path} is not a scheme and at least one [[{_ENTRY}]]", _PAGE)
+        raise UsageError(f"{path} must have at least one [[{_ENTRY}]], and nothing else but a scheme", _PAGE)
     if file.tables.get("scheme", Scheme.CBCS) not in list(Scheme):
         raise UsageError(f"{path}: the scheme is neither cbcs nor cenc", _PAGE)
     scheme = Scheme(file.tables.get("scheme", Scheme.CBCS))
@@ -61,10 +62,10 @@ def read_keys(path: str, renditions: Collection[str]) -> Keys:
         place = f"{path}: [[{_ENTRY}]] {number}"
         key = _key(place, table, scheme)
         if any(each.kid == key.kid for each in by_name.values()):
-            _refuse(place, "has the kid of an earlier one")
+            _refuse(place, "has the kid of an earlier key")
         for name in _tracks(place, table, renditions):
             if name in by_name:
-                _refuse(place, "is for a track that an earlier one is for")
+                _refuse(place, "names a track that already has a key")
             by_name[name] = key
     return Keys(path, by_name)
 
@@ -75,7 +76,7 @@ def _refuse(place: str, what: str) -> NoReturn:
 
 def _key(place: str, table: object, scheme: Scheme) -> TrackKey:
     if not isinstance(table, dict) or set(table) - _ALLOWED:
-        _refuse(place, f"has more than {', '.join(sorted(_ALLOWED))}")
+        _refuse(place, f"may have only {', '.join(sorted(_ALLOWED))}")
     for name in ("kid", "key"):
         if not isinstance(table.get(name), str) or not _HEX.fullmatch(table[name].replace("-", "")):
             _refuse(place, f"has no {name} of 32 hexadecimal digits")
@@ -94,5 +95,5 @@ def _tracks(place: str, table: Mapping[str, Any], renditions: Collection[str]) -
         _refuse(place, "has tracks that are not a list of names")
     known = {*_KINDS, *renditions}
     if not all(each in known or _SOUND.fullmatch(each) for each in tracks):
-        _refuse(place, f"is for a track that is none of {', '.join(sorted(known))}, sound-1 ...")
+        _refuse(place, f"names a track that is none of {', '.join(sorted(known))}, sound-1 ...")
     return list(dict.fromkeys(tracks))

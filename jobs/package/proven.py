@@ -71,7 +71,8 @@ def _part(given: GivenTrack, path: Path) -> AbstractContextManager["_Opened"]:
 def packets_in(source: str, key: TrackKey | None = None, *, parsed: bool = True) -> AbstractContextManager["_Opened"]:
     """Open a written track, and yield its stream and its packets, decrypted with ``key``.
 
-    Unless ``parsed``, packets are as the boxes state them, whatever is in them. Raises ProofFailed: it cannot be read.
+    Unless ``parsed``, packets are as the boxes state them; no parser reads their content. Raises ProofFailed: the track
+    cannot be read.
     """
     return _opened(source, 0, "the track", _READ_BACK, key=None if key is None else key.key, parsed=parsed)
 

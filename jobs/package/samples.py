@@ -10,7 +10,7 @@ shifted.
   23000-19, 7.5.13 a; 14496-12, 8.6.6.1). Signed composition offsets would need no edit (7.5.17), but FFmpeg's demuxer
   adds the delay to them, and pictures would lag behind their sound in players that use it.
 - Sound before time 0, the priming of its encoder, is hidden by such an edit, and ``tfdt`` counts from the first sample
-  (7.5.13 b). Browsers apply both edits to Media Source Extensions.
+  (7.5.13 b). Browsers apply both edits in Media Source Extensions.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ticks: TypeAlias = NDArray[np.int64]
-_TAIL_S: Final = Fraction(1, 4)  #: Sound that goes on for so short a time gets no segment of its own
+_TAIL_S: Final = Fraction(1, 4)  #: After the video, sound is not cut this close to its end
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """A track's samples in decoding order, in columns. ``end`` is when the last one ends, in ticks.
 
-    ``delay_least`` is the least delay of pictures: a header that is written first must suit all later samples.
+    ``delay_least`` is the smallest ``delay`` allowed, for a header that is written before all samples are known.
     """
 
     time_base: Fraction
@@ -64,7 +64,7 @@ class Samples:
 
     @property
     def is_start(self) -> NDArray[np.bool_]:
-        """Whether each sample is shown after all samples decoded before it and before all others (SAP type 1)."""
+        """Whether each sample is shown after all samples decoded earlier and before all decoded later (SAP type 1)."""
         shown_after = np.minimum.accumulate(self.pts[::-1])[::-1]
         is_first: NDArray[np.bool_] = shown_after == self.pts
         is_first[1:] &= np.maximum.accumulate(self.pts)[:-1] < self.pts[1:]

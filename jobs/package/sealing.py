@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _LIMIT_S: Final = 6 * 3600.0  #: How long Packager may take for a track
-_FILE_FAILED: Final = "(FILE_FAILURE)"  #: How Packager ends if a file cannot be read or written
+_FILE_FAILED: Final = "(FILE_FAILURE)"  #: What Packager prints if a file cannot be read or written
 _ENDS_WITH_US: Final = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, ctypes.c_ulong(9)); "
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
 )
-"""Runs a program that the kernel kills (PR_SET_PDEATHSIG) if this process dies; it could go on for minutes."""
+"""Runs a program that the kernel kills (PR_SET_PDEATHSIG) if this process dies; otherwise it could run on for
+minutes."""
 _IV_BYTES: Final = {Scheme.CBCS: 16, Scheme.CENC: 8}
 _INFO: Final = struct.Struct(">4s5I")
 """FFmpeg's facts about an encrypted packet: scheme, pattern (two numbers), sizes of KID and IV, number of parts."""

@@ -23,7 +23,7 @@ class PackageStage(StrEnum):
     """How much of the film a package has."""
 
     WHOLE = "whole"  #: All of it, from the beginning
-    GROWING = "growing"  #: What there is so far; segments will be added at its end
+    GROWING = "growing"  #: The film's beginning; segments will be added at its end
     GROWN = "grown"  #: All of it, after it grew
 
 
@@ -37,8 +37,8 @@ class Layout(StrEnum):
 class Scheme(StrEnum):
     """How samples are encrypted (ISO/IEC 23001-7). Sizes and times stay the same in both schemes."""
 
-    CBCS = "cbcs"  #: AES-CBC of one block in ten of video, and of all of sound: SAMPLE-AES in HLS
-    CENC = "cenc"  #: AES-CTR of all
+    CBCS = "cbcs"  #: AES-CBC of every tenth block of video and of all sound; HLS names it SAMPLE-AES
+    CENC = "cenc"  #: AES-CTR of all video and sound, except headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class GivenTrack:
     title: str = ""
     is_default: bool = False
     is_forced: bool = False  #: Subtitles to show even if the viewer wants none
-    groups: tuple[str, ...] = ()  #: The groups of sound that it is in; () if its codec and channels decide
+    groups: tuple[str, ...] = ()  #: The groups of sound that have it; () for a group by codec and channels
     later: tuple[LaterPart, ...] = ()  #: The files that continue ``path``, in order
 
 
@@ -120,7 +120,7 @@ class PackagedTrack:
 
     @cached_property
     def durations_us(self) -> tuple[int, ...]:
-        """The segments' durations in microseconds. Each end is rounded, so the sum is off by at most 0.5."""
+        """The segments' durations in microseconds. Each end is rounded, so their sum is off by at most 0.5."""
         ticks = accumulate((each.duration_ticks for each in self.segments), initial=0)
         ends = [round(each * self.time_base * MICROSECONDS) for each in ticks]
         return tuple(end - begin for begin, end in pairwise(ends))

@@ -109,7 +109,7 @@ class JobEvents:
 
 
 def log_event(event: Event) -> None:
-    """Log events of interest to operators: all but progress and first attempts."""
+    """Log an event for operators if it is a plan, resumed work, a warning, a retry, a finished segment or the end."""
     match event:
         case events.Planned():
             line = f"{counted(event.segments, 'segment')}, {counted(event.frames, 'frame')} to {event.encoder}"

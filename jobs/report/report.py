@@ -64,7 +64,7 @@ class QualityReport(BaseModel, frozen=True, extra="forbid"):
     """The quality that was reached, in the unit of the target."""
 
     reached: float | None  # by the metric and summary of the target; None if there is no picture
-    worst: float | None  # that of the worst picture
+    worst: float | None  # the quality of the worst picture
     encodes: int  # how many times pictures were encoded: whole segments, and samples of them
     crfs: tuple[float, float]  # the lowest and the highest CRF
 
@@ -76,10 +76,10 @@ class TargetReport(QualityReport, frozen=True, extra="forbid"):
 
 
 class RateReport(BaseModel, frozen=True, extra="forbid"):
-    """The bit rate of all pictures together, and what was asked for. The job chose its segments' CRFs to reach it."""
+    """The bitrate of all pictures together, and what was asked for. The job chose the segments' CRFs to reach it."""
 
     asked: str  # the option
-    wanted_bps: int  # the highest rate of the pictures with which the output is as asked
+    wanted_bps: int  # the highest bitrate of the pictures at which the output meets the request
     reached_bps: int
     video_bytes: int
     encodes: int  # how many times a segment was encoded, in all passes
@@ -179,7 +179,7 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
-    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and its gain. Values are None for silence."""
+    """The source's loudness by EBU R 128, in LUFS and dBTP (None for silence), and the gain of the track in dB."""
 
     source_index: int
     source_lufs: float | None
@@ -249,7 +249,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     # the wall time of the stages (index, plan, startup, encode, gather, proof, publish) and in total
     timings_s: dict[str, float]
     fps: float  # frames per second in the encode stage: without start-up, join and proof
-    resumed: Resumed | None = None  # None if the job started over
+    resumed: Resumed | None = None  # None if the job continued no earlier run
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
     warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster
     tone: ToneReport | None = None  # None if colours were not mapped
@@ -259,7 +259,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     # the options of FFmpeg's ``bilateral``, applied after all steps except the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
     quality: TargetReport | None = None  # None if the request has no target quality
-    rate: RateReport | None = None  # None if segments were encoded independently
+    rate: RateReport | None = None  # None if the job chose no CRFs to reach a bitrate or a size
     gpu_refusal: str = ""  # why no GPU worked for the job; "" if one worked, none exists, or the job wanted none
 
     @property

@@ -66,7 +66,8 @@ class _FleetOptions(Part):
         str | None,
         Field(
             min_length=1,
-            description="The queue of submitted jobs, a file or a database as postgresql://HOST/NAME: docs/queue.md.",
+            description="The queue of submitted jobs: a file, or a database such as postgresql://HOST/NAME: "
+            "docs/queue.md.",
         ),
         Option("", default="this user's on this machine"),
     ] = None

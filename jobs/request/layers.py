@@ -12,7 +12,7 @@ from .spellings import CODECS
 SpecT = TypeVar("SpecT", bound=BaseModel)
 _RATES: Final = frozenset(
     {"quality", "bitrate_bps", "target_quality", "size_bytes"}
-)  #: Fields of which a spec may have one
+)  #: Fields of which a spec may have at most one
 _OF_A_CODEC: Final = ("quality", "encoder_options")  #: Fields whose values are valid for only one codec
 _OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_lufs")
 
@@ -26,7 +26,7 @@ class Layer:
 
 
 def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
-    """Build ``model`` from all layers; later layers take precedence (``left_by``).
+    """Build ``model`` from all layers; later layers take precedence, as ``left_by`` describes.
 
     Raises UsageError: a field is invalid, or fields conflict; the message names fields as their layer does.
     """
@@ -41,8 +41,8 @@ def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> Spec
 def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of ``former`` that still apply under ``given``.
 
-    Quality, bitrate, size and target quality replace one another. Another codec drops the quality and encoder options.
-    If sound is not encoded, its settings are dropped.
+    Quality, bitrate, size and target quality replace one another. If ``given`` has another codec, the former quality
+    and encoder options are dropped. If it does not encode sound, the former settings of encoded sound are dropped.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}

@@ -175,7 +175,8 @@ _KINDS: Final[Mapping[object, Kind]] = {
 def as_written(kind: Kind, value: object) -> object:
     """Return the value of a field; text is parsed as on the command line. Raises ValueError: the text is invalid.
 
-    Text that pydantic reads itself is returned unchanged: names, flags, and a Fraction's own text, which journals have.
+    Text that pydantic reads itself is returned unchanged: names, flags, and fractions such as ``3/2``, as journals
+    have them.
     """
     if isinstance(value, str):
         texts = [value]

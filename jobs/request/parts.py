@@ -81,7 +81,7 @@ def _both_sides(value: object) -> object:
     return size
 
 
-PATH: Final = BeforeValidator(_path_text)  #: The type of fields that take text or a ``pathlib.Path``
+PATH: Final = BeforeValidator(_path_text)  #: For fields that take text or a ``pathlib.Path``
 Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
 PixelSize = Annotated[tuple[Side, Side], BeforeValidator(_both_sides)]  #: (width, height)
 Source = Annotated[

@@ -149,7 +149,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # no number here matches this speed of x264, so the error names the nearest numbers
+        return True  # a speed of x264 that lies between two numbers; ``_speed`` refuses it, and names the numbers
     try:
         _speed("", word)
     except UsageError:

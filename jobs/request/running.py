@@ -44,14 +44,14 @@ class WaitOptions(Part):
         Fraction,
         Field(
             gt=0,
-            description="If a segment makes no progress for this long, or for --deadline-factor times its expected "
-            "duration, replace its worker and run the segment elsewhere: docs/reliability.md.",
+            description="Replace a segment's worker and run the segment elsewhere after this long without progress, or "
+            "after --deadline-factor times its expected duration, if that is longer: docs/reliability.md.",
         ),
         Option("--deadline-seconds", RUN, example="30", metavar="S"),
     ] = Fraction(30)
     deadline_factor: Annotated[
         int,
-        Field(ge=1, le=1000, description="See --deadline-seconds; the longer of the two applies."),
+        Field(ge=1, le=1000, description="See --deadline-seconds."),
         Option("--deadline-factor", RUN, metavar="N"),
     ] = 4
     second_runs: Annotated[

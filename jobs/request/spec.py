@@ -94,7 +94,7 @@ class TranscodeSpec(JobOptions, _Files):
     command: ClassVar[str] = "transcode"
 
     if TYPE_CHECKING:
-        # The types here are those that a field holds; a field accepts further types.
+        # Type checkers would require the types that the fields hold; the fields accept further types.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

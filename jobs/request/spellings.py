@@ -137,7 +137,7 @@ def near_to(name: str, flags: Iterable[str]) -> list[str]:
     return [plain[near] for near in get_close_matches(name.lstrip("-").lower(), plain, n=2, cutoff=_NEAR)]
 
 
-def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
+def option_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
     """Return the first option of another program, and codecfleet's option for it; ("", "") if there is none.
 
     ``flags`` are the command's own options.

@@ -75,11 +75,11 @@ def parse_target(name: str, text: str) -> str:
 
 
 def parse_title(name: str, text: str) -> str:
-    """Return the metric, and perhaps a value of it, by which a ladder is chosen: ``xpsnr``, ``vmaf:94``."""
+    """Return the metric, with its value if one is given, by which a ladder is chosen: ``xpsnr``, ``vmaf:94``."""
     if text in set(QualityMetric):
         return text
     if text.count(":") != 1:
-        raise UsageError(f"{name} has a metric and at most a value, not {text[:60]!r}", "Write xpsnr, vmaf or vmaf:94.")
+        raise UsageError(f"{name} takes a metric and at most one value, not {text[:60]!r}", "Write xpsnr or vmaf:94.")
     return parse_target(name, text)
 
 

@@ -29,7 +29,7 @@ from .plan import StillsPlan, plan_stills
 from .spec import StillsSpec
 from .writer import INDEX, StillsWriter, listed_stills
 
-FOLDER = "stills"  # the folder's name while the job runs
+FOLDER = "stills"  # the folder, in the work folder, into which stills are written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class StillsReport:
 
 @dataclass(slots=True)
 class DecodeCounts:
-    """Counts over the ranges decoded so far."""
+    """Counts over the decoded ranges."""
 
     frames: int = 0
     damaged: int = 0  # ranges with damage
@@ -103,14 +103,14 @@ async def make_stills(
 ) -> StillsReport:
     """Take stills of a source. The folder appears complete or not at all. Raises CodecfleetError.
 
-    ``pool`` starts during planning. ``progress`` is called several times per second with the frames decoded so far. The
-    times in the WebVTT file count from the track's first picture, and are all ``delay_s`` later.
+    ``pool`` starts during planning. ``progress`` is called several times per second with the number of frames decoded.
+    The times in the WebVTT file count from the track's first picture, and are all ``delay_s`` later.
     """
     began = time.monotonic()
     spec = spec.resolved()
     await in_thread(check_folder, spec.output, listed_stills, overwrite=spec.overwrite)
     stamp = await in_thread(SourceStamp.of, spec.source)
-    start = SharedCall(pool.start(), "the workers' start")  # beside the planning
+    start = SharedCall(pool.start(), "the workers' start")  # during planning
     plan = await in_thread(plan_stills, spec)
     await start.wait()
     run = _StillsRun(secrets.token_hex(4), plan, pool, stamp, progress, delay_s)
@@ -198,7 +198,6 @@ class _StillsRun:
         )
 
     def report(self, writer: StillsWriter, wall_s: float) -> StillsReport:
-        """Return the job's report."""
         spec = self.plan.spec
         return StillsReport(
             source=spec.source,

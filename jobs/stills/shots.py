@@ -1,8 +1,8 @@
 """Chooses the ranges of a track to decode for stills: those with a wanted picture.
 
 A range starts at its own access point if that resets the decoder (IDR, or a keyframe of VP9 or AV1), otherwise at an
-earlier access point from which its pictures decode correctly. If H.264 keyframes give no such point, the whole track is
-decoded, and seams are compared as in a transcode.
+earlier access point from which its pictures decode correctly. If no such point is near, as in H.264 with few IDR
+pictures, the whole part is decoded, and seams are compared as in a transcode.
 """
 
 from bisect import bisect_right

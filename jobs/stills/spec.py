@@ -112,7 +112,7 @@ class StillsSpec(JobRequest, WaitOptions, Reaching, MachineOptions, Segmenting, 
     command: ClassVar[str] = "stills"
 
     if TYPE_CHECKING:
-        # The types here are those that a field holds; a field accepts further types.
+        # Type checkers would require the types that the fields hold; the fields accept further types.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -101,7 +101,7 @@ class StillsWriter:
     folder: Path
     plan: StillsPlan
     moments: tuple[Moment, ...]
-    delay_s: Fraction  # by how much the times in the WebVTT file exceed those after the track's first picture
+    delay_s: Fraction  # added to the times in the WebVTT file, which count from the track's first picture
     stills: list[Still] = field(default_factory=list)
     files: list[PictureFile] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)  # the numbers of stills whose pictures do not decode

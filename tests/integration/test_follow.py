@@ -260,7 +260,7 @@ async def test_what_needs_the_whole_file_is_refused(whole: Path, tmp_path: Path)
 def test_a_plan_of_a_recording_is_refused(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A plan would hold for the beginning only."""
     assert run(["ladder", str(whole), str(tmp_path / "live"), "--follow", "--dry-run"], Services()) == 2
-    assert "--dry-run needs a finished file" in capfd.readouterr().err
+    assert "--dry-run cannot be used with --follow" in capfd.readouterr().err
 
 
 def _junk(path: Path) -> None:

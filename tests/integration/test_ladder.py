@@ -458,7 +458,7 @@ def test_a_store_keeps_what_no_ladder_has_written(url: str, film: Path, tmp_path
     spec = ladder_spec(film, tmp_path).model_copy(update={"output": url})
     store, root = open_store(url)
     store.pipe_file(f"{root}/high.mp4", b"mine")
-    with pytest.raises(OutputExists, match=r"holds high\.mp4 already"):
+    with pytest.raises(OutputExists, match=r"already holds high\.mp4"):
         ladder(spec)
     with pytest.raises(OutputExists, match=r"holds high\.mp4, which is not from an earlier run"):
         ladder(spec.model_copy(update={"overwrite": True}))

@@ -41,7 +41,7 @@ def _ladder(
     as_json: bool = JSON,
 ) -> Question:
     if dry_run and spec.follow:
-        raise UsageError("--dry-run needs a finished file, and --follow has none", "Leave out one of them.")
+        raise UsageError("--dry-run cannot be used with --follow", "Leave out one of them.")
     return Question(
         ask=lambda services, tell: (
             services.plan_ladder(spec, address) if dry_run else services.ladder(spec, address, tell)

@@ -30,14 +30,14 @@ _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "ladder", "still
 JOB_SERVER = named(
     "--address",
     "URL",
-    "The job server of a cluster, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
-    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none, so that a queue is used.",
+    "The address of a cluster's job server, which is that of Ray's dashboard: http://HEAD:8265. Default: the "
+    "environment's RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none, so that a queue is used.",
 )
 QUEUE = named(
     "--queue",
     "FILE|URL",
-    "The queue: a file on a local disk, or a database as postgresql://HOST/NAME. Default: the configuration's, else "
-    "this user's on this machine: docs/queue.md.",
+    "The queue: a file on a local disk, or a database such as postgresql://HOST/NAME. Default: the configuration's, "
+    "else this user's on this machine: docs/queue.md.",
 )
 
 

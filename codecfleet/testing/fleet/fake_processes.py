@@ -29,11 +29,9 @@ class _InThisLoop:
 
     @property
     def started(self) -> int:
-        """The number of processes that were started."""
         return len(self._serving)
 
     def kill(self) -> None:
-        """Kill the newest process."""
         self._serving[-1].cancel()
 
     def _start(self, serve: Callable[[socket.socket], Awaitable[None]]) -> StartedProcess:

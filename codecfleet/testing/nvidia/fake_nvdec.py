@@ -130,8 +130,6 @@ def _codec_name(number: int) -> str:
 
 @dataclass
 class _Frame:
-    """A decoded frame, with its address, size, timestamp, SEI messages and statistics."""
-
     address: int
     size_bytes: int
     timestamp: int
@@ -250,7 +248,7 @@ class _Decoder:
         return surfaces
 
     def _look_at(self, coded: bytes) -> None:
-        """Compare the stream with the first stream, which determined how many surfaces the decoder has."""
+        """Compare the sequence with the first one, which determined how many surfaces the decoder has."""
         if self._codec not in ("h264", "hevc"):
             return
         hevc = self._codec == "hevc"

@@ -46,7 +46,7 @@ def codec_string(sample_entry: bytes) -> str:
 
 
 def supplemental_codec(sample_entry: bytes) -> str:
-    """Return the codec string of Dolby Vision for a track that players without it can show too; "" if there is none."""
+    """Return Dolby Vision's codec string for a track that other players can show too; "" if there is none."""
     found = entry_boxes(sample_entry)
     stated = found.get(b"dvcC") or found.get(b"dvvC")
     if stated is None:
@@ -69,7 +69,7 @@ def inner_boxes(data: bytes) -> Mapping[bytes, bytes]:
 
 
 def is_sound(sample_entry: bytes) -> bool:
-    """Return whether a sample entry describes sound, which may be encrypted."""
+    """Return whether a sample entry describes sound, clear or encrypted."""
     return sample_entry[4:8] in _SOUND
 
 

@@ -15,7 +15,7 @@ _WITH_REAR_PAIR: Final = 8  #: How many channels a 7.1 track has
 def dolby_channels(sample_entry: bytes, channels: int) -> str:
     """Return the channel map of AC-3 or E-AC-3 as four hexadecimal digits, for example F801; "" for other codecs.
 
-    FFmpeg's muxer misstates where the channels beyond 5.1 are, so ``channels`` decides: eight are 7.1.
+    FFmpeg's muxer misstates where the channels beyond 5.1 are, so a track of eight ``channels`` counts as 7.1.
     """
     if sample_entry[4:8] == b"ac-3":
         reader = BitReader(entry_boxes(sample_entry)[b"dac3"], is_escaped=False)

@@ -8,19 +8,19 @@ from .codec_strings import entry_boxes, inner_boxes, is_sound
 from .fragments import box
 
 _ADVICE = "Nothing was published. Please report this error together with the input and the options."
-_KID_AT = 8  # in tenc: version, flags, a reserved byte, the pattern, whether samples are encrypted, the size of IVs
+_KID_AT = 8  # in tenc, after version, flags, a reserved byte, pattern, whether samples are encrypted, and IVs' size
 
 
 class Protection(NamedTuple):
     """What a sample entry says of encryption."""
 
-    entry: bytes  #: The sample entry as a clear track has it, and ``sinf``
+    entry: bytes  #: The sample entry with the kind that a clear track has; it still holds ``sinf``
     scheme: str
     kid: bytes
 
 
 def protected_entry(entry: bytes, information: bytes) -> bytes:
-    """Return a clear track's sample entry as one of an encrypted track; ``information`` is the content of ``sinf``."""
+    """Make a clear track's sample entry that of an encrypted track; ``information`` is the content of ``sinf``."""
     return box(b"enca" if is_sound(entry) else b"encv", entry[8:], box(b"sinf", information))
 
 

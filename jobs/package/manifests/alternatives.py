@@ -50,8 +50,8 @@ def sound_groups(package: Package) -> tuple[Alternatives, ...]:
 
     AAC comes first, as every player knows it; of several AAC groups, the one with the fewest channels.
 
-    HLS wants the same choices in each group. A group without a track for a choice takes it from an earlier group, never
-    from a later one: so the AAC group, which plays everywhere, needs no other codec.
+    HLS wants the same choices in each group. A group without a track for a choice takes one from an earlier group,
+    never from a later group. So the AAC group, which plays everywhere, needs no other codec.
     """
     named: dict[str, list[PackagedTrack]] = {}
     for track in sorted(package.of(PlayedKind.AUDIO), key=lambda track: not _is_aac(track)):
@@ -66,7 +66,7 @@ def _is_aac(track: PackagedTrack) -> bool:
 
 
 def _reach(members: Sequence[PackagedTrack]) -> tuple[bool, int]:
-    """Return where a group stands: the less it needs of a player, the earlier."""
+    """Return a key that sorts groups which more players can play first."""
     if not all(map(_is_aac, members)):
         return True, 0  # other codecs stay in the order of their tracks
     return False, max(track.channels for track in members)

@@ -32,7 +32,7 @@ _Set = tuple[ET.Element, Sequence[PackagedTrack]]  # an adaptation set and its t
 
 
 def manifest(package: Package) -> str:
-    """Return the manifest. The package must have no negative times, time bases of 1/n s, and segments in each track.
+    """Return the manifest. The package must have time bases of 1/n s, no negative times, and segments in each track.
 
     Video tracks of one codec and dynamic range are one adaptation set, in which players switch. Each track of sound or
     text is a set of its own.
@@ -95,8 +95,8 @@ def _video_sets(package: Package) -> list[_Set]:
     for track in package.of(PlayedKind.VIDEO):
         alike.setdefault((track.codec.split(".")[0], track.video_range), []).append(track)
     ranges = {video_range for _, video_range in alike}
-    # A player must skip a set with an essential property that it does not know. So it is essential only if an SDR set
-    # remains.
+    # A player must skip a set with an essential property that it does not know. So the property is essential only if an
+    # SDR set remains.
     kind = "SupplementalProperty" if ranges <= _TRANSFERS.keys() else "EssentialProperty"
     return [(_video_set(tracks, kind), tracks) for tracks in alike.values()]
 

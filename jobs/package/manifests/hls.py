@@ -30,7 +30,7 @@ def master_playlist(package: Package) -> str:
     sounds, texts = sound_groups(package), text_groups(package)
     videos = sorted(package.of(PlayedKind.VIDEO), key=package.peak_bps)
     lines = [*_BEGIN, "#EXT-X-INDEPENDENT-SEGMENTS"]
-    # Shaka Player takes an identity key that it meets here for that of an unknown KID, and later stops at a switch.
+    # Shaka Player takes an identity key in this playlist for the key of an unknown KID, and stops at a later switch.
     keys = dict.fromkeys(track.key for track in package.tracks if track.key is not None)
     lines += (_tag("EXT-X-SESSION-KEY", _key(each)) for each in keys if each.format != IDENTITY)
     lines += (_alternative(group, each) for group in (*sounds, *texts) for each in group.members)
@@ -109,7 +109,7 @@ def _alternative(group: Alternatives, alternative: Alternative) -> str:
 
 
 def _variant(package: Package, video: PackagedTrack, groups: tuple[Alternatives, ...]) -> str:
-    """Return a variant's tag. Its bitrates count the largest bitrate in each group."""
+    """Return a variant's tag, with the sum of the video's bitrate and the largest bitrate in each group."""
     tracks = [(video,), *(group.tracks for group in groups)]
     sound = (track.codec for group in groups if group.type is AlternativeType.SOUND for track in group.tracks)
     attributes = _rates(

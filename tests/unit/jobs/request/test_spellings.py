@@ -22,7 +22,7 @@ from codecfleet.jobs.request.spellings import (
     GUESSED,
     MISSING,
     PRESET_NAMES,
-    ours_for,
+    option_for,
     parse_codec,
     parse_preset,
 )
@@ -94,8 +94,8 @@ def test_ffmpegs_options_lead_to_options_that_exist() -> None:
 )
 def test_the_first_of_ffmpegs_options_is_answered(line: str, theirs: str, ours: str) -> None:
     """The first of FFmpeg's options is answered with the command's option; other lines get no advice."""
-    assert ours_for(line.split(), FLAGS) == (theirs, ours)
-    assert ours_for(line.split(), {"--json"}) == ("", "")
+    assert option_for(line.split(), FLAGS) == (theirs, ours)
+    assert option_for(line.split(), {"--json"}) == ("", "")
 
 
 def test_paths_are_taken_wherever_a_place_is_named() -> None:
