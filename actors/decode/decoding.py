@@ -120,7 +120,7 @@ class DecodeTally:
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
-    # The messages of the pictures so far, by time; no entry for pictures without messages.
+    # The messages of the pictures that were yielded, by time in ticks; no entry for pictures without messages.
     messages: dict[int, PictureMessages] = field(default_factory=dict)
 
     def note_damage(self, packet: int) -> None:
@@ -284,7 +284,7 @@ def _read_messages(
 ) -> "Iterator[tuple[int, VideoPacket]]":
     """Yield the packets, and put their messages into ``ridden``, by the packets' numbers.
 
-    They are read here and not from pictures, because only software decoders would return them, and not their bytes.
+    Messages are read from packets, because only software decoders attach them to pictures, and not as the coded bytes.
     """
     reader = PictureMessageReader(stream.codec_context.codec.canonical_name, extradata(stream), held)
     for number, packet in packets:

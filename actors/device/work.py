@@ -84,7 +84,8 @@ class Work(ABC, Generic[ResultT]):
 
     @property
     def file(self) -> str:
-        """The name of the input, so that failures of one file are not counted against several devices."""
+        """A name for the input, by default the job's: failures with one input are not counted against several devices.
+        """
         return self.job
 
     @abstractmethod

@@ -87,18 +87,15 @@ def open_source(
 ) -> Iterator[av.container.InputContainer]:
     """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote source is read.
 
-    If ``limits`` is None, the environment's apply. ``undecoded`` skips decoding the first pictures, which takes longer
-    than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation times are
-    wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while the
-    source is opened. ``key`` decrypts an mp4 file. Unless ``parsed``, FFmpeg takes the
-    container's packets as they are, even those of a codec that it would split again.
+    If ``limits`` is None, the limits in the environment apply. ``undecoded`` skips decoding the first pictures, which
+    takes longer than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation
+    times are wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while
+    the source is opened. ``key`` decrypts an mp4 file. Unless ``parsed``, packets are yielded as the container has
+    them, even if FFmpeg's parser would split or join them.
 
-    Raises:
-        InputNotFound: there is nothing at ``url``.
-        InputRefused: the source is a playlist, a script, or a format that names other files.
-        InputTooLarge: the source's header exceeds a limit.
-        InputUnreadable: the source is not a media file, or may not be read.
-        StorageFailed: while demuxing, a remote source could not be read any further.
+    Raises: InputNotFound: there is nothing at ``url``. InputRefused: the source is a playlist, a script, or a format
+    that names other files. InputTooLarge: the source's header exceeds a limit. InputUnreadable: the source is not a
+    media file, or may not be read. StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
     options = (
