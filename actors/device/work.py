@@ -84,8 +84,7 @@ class Work(ABC, Generic[ResultT]):
 
     @property
     def file(self) -> str:
-        """A name for the input, by default the job's: failures with one input are not counted against several devices.
-        """
+        """The name of the input (here the job's), so that its failures are not counted against several devices."""
         return self.job
 
     @abstractmethod

@@ -37,7 +37,7 @@ class QualityMetric(StrEnum):
 
     @property
     def most(self) -> int:
-        """The value for equal pictures; of PSNR and XPSNR, which would be infinite, the limit."""
+        """The value of pictures that equal the originals: 1 for SSIM, else 100, to which PSNR and XPSNR are limited."""
         return 1 if self is QualityMetric.SSIM else 100
 
 

@@ -93,9 +93,12 @@ def open_source(
     the source is opened. ``key`` decrypts an mp4 file. Unless ``parsed``, packets are yielded as the container has
     them, even if FFmpeg's parser would split or join them.
 
-    Raises: InputNotFound: there is nothing at ``url``. InputRefused: the source is a playlist, a script, or a format
-    that names other files. InputTooLarge: the source's header exceeds a limit. InputUnreadable: the source is not a
-    media file, or may not be read. StorageFailed: while demuxing, a remote source could not be read any further.
+    Raises:
+        InputNotFound: there is nothing at ``url``.
+        InputRefused: the source is a playlist, a script, or a format that names other files.
+        InputTooLarge: the source's header exceeds a limit.
+        InputUnreadable: the source is not a media file, or may not be read.
+        StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
     options = (

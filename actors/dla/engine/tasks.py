@@ -75,7 +75,7 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
-    """One run of a module: ``cudlaTask``. Events belong to the whole submission: ``TaskEvents``."""
+    """One run of a module: ``cudlaTask``. Its fences are those of the whole submission (``TaskEvents``)."""
 
     module: DlaModule
     inputs: tuple[Registration, ...]

@@ -26,7 +26,7 @@ _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 
 
 class NvdecCapabilities:
-    """The device's NVDEC capabilities, queried once per codec, sampling and depth: a query makes a context."""
+    """The device's NVDEC capabilities, queried once per codec, sampling and depth, since each query makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
