@@ -13,7 +13,7 @@ from ..errors import InputTooLarge, UsageError
 VARIABLE: Final = "CODECFLEET_"
 """The prefix of each environment variable; the name of the limit follows in capitals."""
 _NO_END: Final = (1 << 31) - 1
-"""The largest value that FFmpeg accepts for either limit."""
+"""The largest value that FFmpeg accepts for ``max_pixels`` and for ``max_streams``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

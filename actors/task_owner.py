@@ -57,7 +57,7 @@ class TaskOwner:
 
 
 def consume_exception(task: asyncio.Future[Any]) -> None:
-    """Mark a task's exception as retrieved; callers that still await the task get the exception, too."""
+    """Mark a task's exception as retrieved; callers that await the task still get it."""
     if not task.cancelled():
         task.exception()
 

@@ -84,10 +84,10 @@ class QualityTarget:
         return cls(metric=metric, value=value, percentile=percentile, crfs=crfs)
 
     def settled(self, profile: "EncoderProfile", picture: VideoFormat, tool: str | None) -> Self:
-        """Return the target with the limits of the CRF that ``profile`` uses.
+        """Return the target with limits of the CRF, by default ``profile``'s usual ones.
 
-        ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none.
-        Raises UsageError: the limits are outside the encoder's scale; Unsupported: such pictures cannot be measured.
+        ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none. Raises UsageError: the
+        limits are outside the encoder's scale; Unsupported: such pictures cannot be measured.
         """
         if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
             message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"

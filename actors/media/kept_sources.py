@@ -46,7 +46,7 @@ class OpenSource:
     key: _Key | None
     entries: int
     wanted: WantedBytes
-    """The span of a remote source that is read sequentially; the caller sets the span's end."""
+    """The parts of a remote source to read ahead; the borrower sets ``span_bytes``."""
     is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0

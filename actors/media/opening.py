@@ -283,7 +283,7 @@ def _demuxed(
             io_open=_refuse_second,
         )
     except MemoryError as error:
-        # The mp4 demuxer's error when a file has one track too many.
+        # The mp4 demuxer also gives this error for a file with one track too many.
         message = f"{name} has more than {limits.max_tracks} tracks, or does not fit into memory"
         raise InputTooLarge(message, limits.advice("max_tracks")) from error
 

@@ -232,7 +232,6 @@ class _Search(_Once):
             self._tries.append(Try(step.crf, level_mdb(self._target, values), is_whole=False))
 
     def begun(self) -> RenditionEncoding:
-        """Open the next encoding of the whole segment."""
         return self._opened(self._at(self._crf()))
 
     def meter(self) -> _Meter:

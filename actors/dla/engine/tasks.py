@@ -58,7 +58,7 @@ class DlaModule:
 class Registration:
     """Memory that is registered with a DLA, so that its tasks may use it."""
 
-    memory: int  # the CUDA pointer that was registered
+    memory: int  # the CUDA pointer (hybrid mode) or NvSciBuf object (standalone mode) that was registered
     size_bytes: int
     dla_address: int  # the memory's address for the DLA
     access: Access = Access.READ_WRITE

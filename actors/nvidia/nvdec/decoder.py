@@ -65,7 +65,7 @@ class NvdecCapabilities:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvdecDecoder(PacketDecoder[PictureT]):
-    """Decodes with warm sessions on this process's only device. A picture's ``opaque`` holds its ``PictureNotes``."""
+    """Decodes with warm sessions of one device. A picture's ``opaque`` holds its ``PictureNotes``."""
 
     name = "nvdec"
     pool: NvdecPool
