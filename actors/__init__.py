@@ -1,1 +1,1 @@
-"""Floor 1: sessions on one device. This floor turns media into media, and knows nothing of clusters or jobs."""
+"""Floor 1: decodes, converts and encodes media on one device; it knows nothing of jobs or clusters."""

@@ -12,7 +12,7 @@ ResultT = TypeVar("ResultT")
 
 
 def settle(future: Future[ResultT], call: Callable[[], ResultT]) -> None:
-    """Run ``call`` in this thread, and set its result or its error as that of ``future``."""
+    """Run ``call`` in this thread, and set the result or the error of ``future``."""
     try:
         future.set_result(call())
     except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
@@ -48,9 +48,9 @@ class Background:
             task.cancel()
 
     async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
-        """Cancel all tasks and wait up to ``grace_s`` for them to end.
+        """Cancel all tasks, and wait up to ``grace_s`` seconds for them to end; None waits without a limit.
 
-        Tasks with the name ``awaited`` are cancelled only if they have not ended after another ``grace_s``.
+        Tasks with the name ``awaited`` first get ``grace_s`` to end on their own, and are cancelled afterwards.
         """
         last = {task for task in self._tasks if task.get_name() == awaited}
         for task in self._tasks - last:

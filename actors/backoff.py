@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""The largest exponent of ``factor``: the wait reaches ``most_s`` earlier, and a larger power could overflow a float.
+"""The largest exponent of ``factor``, because larger powers could overflow a float; long before it, waits have reached
+``most_s``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits between tries: each wait is ``factor`` times the previous wait, and at most ``most_s``."""
+    """Waits between tries: the first is ``first_s``, each later one ``factor`` times the last, up to ``most_s``."""
 
     first_s: float
     most_s: float

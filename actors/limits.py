@@ -13,14 +13,14 @@ from ..errors import InputTooLarge, UsageError
 VARIABLE: Final = "CODECFLEET_"
 """The prefix of each environment variable; the name of the limit follows in capitals."""
 _NO_END: Final = (1 << 31) - 1
-"""FFmpeg's largest number of tracks and of pixels."""
+"""The largest value that FFmpeg accepts for ``max_pixels`` and for ``max_streams``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLimits:
     """The largest accepted values of a source. docs/security.md has the reason for each default."""
 
-    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the most that a level of H.264, HEVC 7.2 or AV1 7.3 allows
+    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the most at any level of H.264, HEVC (7.2) or AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
     max_duration_s: int = 100 * 3600  # the time from the start of a video track's first picture to the end of the last
     max_tracks: int = 1_000  # tracks of all kinds together

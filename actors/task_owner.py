@@ -11,7 +11,7 @@ ResultT = TypeVar("ResultT")
 
 
 class TaskOwner:
-    """A block of code, and the tasks that run at the same time: ``async with TaskOwner() as owner``. Not reusable.
+    """A block of code, and the tasks that run beside it: ``async with TaskOwner() as owner``. Not reusable.
 
     If a task fails, all other tasks and the block are cancelled, and the block raises the task's error. When the block
     ends, the tasks that still run are cancelled. In both cases all tasks have ended when the block is left. If several
@@ -57,7 +57,7 @@ class TaskOwner:
 
 
 def consume_exception(task: asyncio.Future[Any]) -> None:
-    """Mark a task's exception as retrieved; callers that still await the task get the exception, too."""
+    """Mark a task's exception as retrieved; callers that await the task still get it."""
     if not task.cancelled():
         task.exception()
 

@@ -34,13 +34,13 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables request OTLP, with an exporter or just a collector's address."""
+    """Return whether OpenTelemetry's own variables ask for OTLP, by naming it or only a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 
 
 def unserved(environment: Mapping[str, str]) -> list[str]:
-    """Return one line of text for each requested tracing feature that is not supported."""
+    """Return a line of text for each part of OpenTelemetry's variables that is not obeyed, with the reason."""
     named = _exporters(environment)
     others = [each for each in dict.fromkeys(named) if each not in (_OTLP, "none")]
     protocol = next((asked for each in _PROTOCOLS if (asked := environment.get(each, "").strip())), _PROTOCOL)
@@ -168,7 +168,7 @@ def send_spans(limit_s: float) -> None:
 
 
 def _opened() -> Tracing:
-    # OpenTelemetry takes a fraction of a second to load.
+    # These are imported late because OpenTelemetry takes a fraction of a second to load.
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource

@@ -121,7 +121,7 @@ class CallWatch:
 
     A dozen threads make ten thousand calls a second. Therefore beginning or ending a call takes no lock, only one
     atomic operation on a dictionary, and wakes no thread. The watch's own thread checks as often as the shortest limit,
-    so that a call that begins between two checks is due after the next check.
+    so a call that begins between two checks cannot be overdue before the second of them.
 
     ``call_s`` is the limit of a call, ``opening_s`` the limit for opening a device or a session. ``clock`` returns
     seconds. ``wait`` waits on a condition for at most a number of seconds, with the condition's lock held.

@@ -15,7 +15,7 @@ _EXP_GOLOMB_ZEROS = 32
 
 
 _CONTINUES: Final = 0xFF
-"""In an SEI message's type or size, a byte with this value means that the next byte is added to it."""
+"""The value of a byte of an SEI message's type or size after which another byte is added to the same number."""
 
 
 class RandomAccess(Enum):

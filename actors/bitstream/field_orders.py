@@ -54,7 +54,10 @@ class FieldOrders:
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:
-        """Return a packet's field order; UNKNOWN if only interlacing is stated, None if nothing is stated."""
+        """Return a packet's field order; UNKNOWN if the packet states only that it is interlaced.
+
+        Return None if the packet states nothing, or has the second field of a picture.
+        """
         data = bytes(packet[:_HEAD_BYTES])
         if not self._is_h264:
             return _mpeg2_order(data)

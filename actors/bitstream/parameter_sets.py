@@ -29,7 +29,7 @@ class _SequenceSet:
     whole_frames_only: bool  # every picture is coded as a frame, without fields or macroblock pairs
     is_cropped: bool  # whether pictures are cropped at the left or the top
     reorder_frames: int | None  # None if not stated
-    fields: "H264Fields | None" = None  # of H.264
+    fields: "H264Fields | None" = None  # None for HEVC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,8 +259,6 @@ def _skip_h264_order_count(reader: BitReader) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _H264Vui:
-    """The fields read from the video usability information."""
-
     shape: Fraction | None = None
     delay_bits: int = 0
     states_structure: bool = False

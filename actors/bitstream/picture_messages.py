@@ -79,7 +79,7 @@ class PictureMessageReader:
 
 
 def _beside(side_data: "Mapping[str, PacketSideData]") -> Iterator[bytes]:
-    """Yield the messages of a packet's side data: WebM has HDR10+ beside VP9's packets."""
+    """Yield the messages in a packet's side data: WebM, for example, has HDR10+ beside VP9's packets."""
     if "dynamic_hdr10_plus" in side_data:
         yield HDR10_PLUS_HEAD + hdr10_plus_payload(bytes(side_data["dynamic_hdr10_plus"]))
     if "afd" in side_data:

@@ -71,7 +71,7 @@ class UnreferencedPackets:
 
 
 def _h264_unit(unit: bytes | memoryview) -> bool | None:
-    """Return True for a slice that no picture refers to, None for an unneeded unit, False for any other unit."""
+    """Return True for a slice that no picture refers to, None for a unit that may go with it, False for others."""
     kind, is_referred_to = unit[0] & 0x1F, bool(unit[0] & 0x60)
     if kind in _H264_SLICES:
         return not is_referred_to

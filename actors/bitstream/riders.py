@@ -28,7 +28,7 @@ ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
-"""FFmpeg's names of the packets' side data that FFmpeg's decoders pass on to pictures."""
+"""The kinds of packets' side data that FFmpeg's decoders pass on to pictures, by FFmpeg's name."""
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
@@ -60,7 +60,9 @@ _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
 """The type of registered messages, which is the same in SEI and in AV1's metadata."""
 _WINDOWS_AT, _SECOND_WINDOW = 7, b"\x80"
-"""The position of the byte of an HDR10+ message that begins with num_windows, and its least value for two windows."""
+"""The position of the byte of an HDR10+ message whose first bits are num_windows, and that byte's least value with two
+windows.
+"""
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
@@ -90,7 +92,7 @@ class RiderReader:
         self._is_hevc = codec == "hevc"
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc)
         stated = configuration_units(extradata, hevc=True) if self._is_hevc else ()
-        # The content of HEVC's layer above the base layer.
+        # What HEVC's layer above the base layer holds: alpha or a second view.
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
         self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
         self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}  # whether packets of this codec are read
@@ -192,9 +194,8 @@ _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The values of the first byte of a unit that is read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""The values of the first byte of a slice, which is read only in layer 1.
-
-The layer is in the last bit of this byte and in the next byte.
+"""The values of the first byte of a slice that may be in layer 1: the last bit is the highest bit of the layer's
+number.
 """
 
 

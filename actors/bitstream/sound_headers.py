@@ -50,7 +50,7 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 
 @dataclass(frozen=True, slots=True)
 class SoundHeader:
-    """The configuration that a packet's decoder needs; it changes if and only if the header changes."""
+    """The decoder's configuration, as far as packet headers state it; compared to notice changes within a track."""
 
     sample_rate: int  # the coded rate, which a decoder may double (spectral band replication); 0 if not stated
     layout: str  # FFmpeg's name; "" if not stated

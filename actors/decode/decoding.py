@@ -88,7 +88,7 @@ class DecodeRange:
     version: Hashable | None = None  # the required version of the source (``version_anywhere``), None for any version
     shipment: Shipment | None = None  # how other machines read a local source, None if no other machine can
     span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if unknown
-    part: FilePart | None = None  # the only part of a fragmented file that is read
+    part: FilePart | None = None  # the only part of a fragmented file that is read, None for the whole file
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
     """(packet, colours) for each change of the colours; these colours override the decoder's.
@@ -120,7 +120,7 @@ class DecodeTally:
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
-    # The messages of the pictures so far, by time; no entry for pictures without messages.
+    # The messages of the pictures that were yielded, by time in ticks; no entry for pictures without messages.
     messages: dict[int, PictureMessages] = field(default_factory=dict)
 
     def note_damage(self, packet: int) -> None:
@@ -269,7 +269,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Make an unopened decoder give exactly the pictures that define a result; oversized pictures count as damage."""
+    """Make an unopened decoder's pictures depend on its packets alone; oversized pictures count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}
@@ -284,7 +284,7 @@ def _read_messages(
 ) -> "Iterator[tuple[int, VideoPacket]]":
     """Yield the packets, and put their messages into ``ridden``, by the packets' numbers.
 
-    They are read here and not from pictures, because only software decoders would return them, and not their bytes.
+    Messages are read from packets, because only software decoders attach them to pictures, and not as the coded bytes.
     """
     reader = PictureMessageReader(stream.codec_context.codec.canonical_name, extradata(stream), held)
     for number, packet in packets:

@@ -274,7 +274,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return, by kind, the side data that a container can state; it means the same in source and output."""
+    """Return the side data that a container can state, under FFmpeg's names and in FFmpeg's layout."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

@@ -1,6 +1,6 @@
 """Judges whether NVDEC may decode a track: every picture must equal the software decoder's picture.
 
-This module looks only at the track; ``nvidia.nvdec.caps`` asks the device.
+This module looks only at the track; ``nvidia.nvdec.decoder`` asks the device.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Gives decoders memory for pictures that earlier pictures used, also those of other decoders.
+"""Gives decoders memory that earlier pictures have used, including the pictures of other decoders.
 
 FFmpeg keeps memory only as long as one decoder lives, and each group of pictures has its own decoder.
 """
@@ -17,13 +17,13 @@ from ..media.av_abi import FrameHead, FreeBuffer, ffmpeg
 from ..surfaces.idle_memory import IdleMemory
 
 _MOST_IDLE_BYTES: Final = 64 << 20
-"""How much memory this process keeps: what a few large pictures take."""
+"""How much unused memory this process keeps: enough for a few large pictures."""
 _LEAST_IDLE_BYTES: Final = 64 << 10
-"""Planes that are smaller are new each time, because mapping them costs little."""
+"""Smaller planes get new memory each time, because mapping it costs little."""
 _ALIGNED_BYTES: Final = 64
 """The largest alignment that FFmpeg's SIMD code needs."""
 _PAST_BYTES: Final = 16 + _ALIGNED_BYTES - 1
-"""How far that code may read past a plane, as in libavcodec's own buffers (get_buffer.c)."""
+"""How far FFmpeg's code may read past the end of a plane, as in libavcodec's own buffers (get_buffer.c)."""
 _PLANES: Final = 4
 
 _idle: Final = IdleMemory(_MOST_IDLE_BYTES, _LEAST_IDLE_BYTES)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 BLOCK: Final = 8
-"""The side of a checked block: HEVC's smallest block has the same side, a macroblock twice this side."""
+"""The side of a checked block, in samples: HEVC's smallest block has the same side, a macroblock twice this side."""
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
@@ -43,7 +43,7 @@ _DEEPEST_BITS: Final = 16
 class _Blank:
     """A plane's content before decoding: one sample value, with or without the mark.
 
-    A plane that has None in its place is filled with bytes of value 0.
+    None in place of a ``_Blank`` means that the plane is filled with zero bytes.
     """
 
     value: int

@@ -1,4 +1,4 @@
-"""What a device's encoder offers, and the work that asks for it."""
+"""What a device's encoder can do, and the work that asks a worker for this."""
 
 from dataclasses import dataclass
 

@@ -16,9 +16,11 @@ RECENT_S: Final = 5.0
 ENDED_KEPT: Final = 256
 """The most ended pieces that are reported; older pieces are left out."""
 KEPT_S: Final = 900.0
-"""The age up to which a new supervisor gets pieces: supervisors keep records this long."""
+"""The age up to which a new supervisor is told of ended pieces; supervisors keep records this long."""
 FULL_REPORTS: Final = 3
-"""How many heartbeats in a row report everything: the first only identifies the worker, and another may be lost."""
+"""How many heartbeats report all kept pieces to a new supervisor: the first only identifies the worker, and another may
+be lost.
+"""
 
 ReportedPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
 """A piece in plain values, which every release can read: run, job, label, begin, end, ending.
@@ -65,7 +67,7 @@ class Piece(NamedTuple):
     def reported(self, now_s: float) -> ReportedPiece:
         """Return the piece as plain values, with times relative to ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
-        # Supervisors learn only that another try may succeed, and not on which worker.
+        # A supervisor is told that another try may succeed, but not whether that needs another worker.
         ending = "" if self.ending is None else self.ending.value.removesuffix("_elsewhere")
         return self.run, self.job, self.label, self.began_s - now_s, ended_s, ending
 
@@ -103,7 +105,7 @@ class KeptPieces:
         self._reports = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
-        """Keep the ended pieces, without duplicates."""
+        """Keep these ended pieces; of a piece that is given twice, ``reported`` returns one."""
         self._ended.extend(ended)
 
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:

@@ -20,7 +20,7 @@ class StreamPicture:
     """A picture that a stream's consumer took. ``pixels`` is a copy; None if the copy was not wanted."""
 
     number: int  #: the picture's number in the order of presentation, counted from 1
-    is_new: bool  #: whether the picture is new to the consumer
+    is_new: bool  #: False if the consumer has taken this picture before
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
     width: int  #: in samples

@@ -84,7 +84,7 @@ class Work(ABC, Generic[ResultT]):
 
     @property
     def file(self) -> str:
-        """The name of the input, so that failures of one file are not counted against several devices."""
+        """The name of the input (here the job's), so that its failures are not counted against several devices."""
         return self.job
 
     @abstractmethod

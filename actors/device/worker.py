@@ -84,8 +84,8 @@ class WorkerCore:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # The order to cancel may overtake the request to run. Names of ended runs stay in this list, so only a few
-            # are kept.
+            # The order to cancel may overtake the request to run. Names of runs that have already ended are added, too,
+            # and never removed, so only the newest names are kept.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
@@ -111,7 +111,7 @@ class WorkerCore:
 
     @property
     def frames_done(self) -> int:
-        """The number of frames that ended and running work has worked on so far; it never decreases."""
+        """The number of frames that this process has worked on, including repeated frames; it never decreases."""
         with self._lock:
             return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
 

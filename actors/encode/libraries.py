@@ -29,7 +29,7 @@ def _library() -> ctypes.CDLL:
 
 
 def check_parameter(implementation: str, name: str, value: str) -> None:
-    """Check a parameter of x264 or x265; other encoders are not checked. ``Unsupported`` if it is refused."""
+    """Check a parameter of x264 or x265; other encoders are not checked. ``Unsupported`` if the library refuses it."""
     parse = {"libx264": _parse_x264, "libx265": _parse_x265}.get(implementation)
     if parse is None:
         return

@@ -32,7 +32,7 @@ class TuningInfo(StrEnum):
 
 
 class RateMode(StrEnum):
-    """NVENC's modes of rate control: constant quantizers, variable bitrate, constant bitrate."""
+    """NVENC's modes of rate control: constant bitrate, variable bitrate, constant quantizers."""
 
     CBR = "cbr"
     VBR = "vbr"

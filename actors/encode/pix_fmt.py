@@ -113,7 +113,7 @@ def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> b
 
 
 def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
-    """Order formats by the losses of a conversion (the worst kind first), then by needless samples and bits."""
+    """Return a sort key for ``target``: the conversion's losses, worst kind first, then needless samples and bits."""
     depth = target.depth_bits - source.depth_bits
     wanted, given = source.chroma_shifts, target.chroma_shifts
     if wanted is None:

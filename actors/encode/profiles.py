@@ -28,9 +28,9 @@ class EncoderProfile:
     default_quality: int
     worst_quality: int
     pix_fmts: tuple[str, ...]
-    usual_crfs: tuple[int, int]  # the limits of a search for a quality
-    even_crf: int  # with which films usually have about the same quality, whatever the encoder
-    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF, NVENC's CQ, that the encoder takes
+    usual_crfs: tuple[int, int]  # the lowest and the highest CRF that a search for a quality tries by default
+    even_crf: int  # films encoded with this CRF usually have about the same quality with every encoder
+    crf_step: Fraction = Fraction(1)  # the smallest change of the CRF (NVENC: of the CQ) that the encoder accepts
     mdb_per_crf: int  # how many thousandths of a dB the PSNR usually falls from one CRF to the next
 
     def settled_rate(self, rate: RateControl | None) -> RateControl:

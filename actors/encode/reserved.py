@@ -102,7 +102,7 @@ _LENIENT: Final = frozenset({"libx264", "libx265"})
 def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool) -> None:
     """Raise ``Unsupported`` if users must not set an option, or a parameter in ``x264-params`` or the like.
 
-    ``on_grid``: the request has a keyframe interval, so what moves keyframes is refused too.
+    ``on_grid``: the request has a keyframe interval, so names that move keyframes are refused, too.
     """
     reasons = _PARAMETERS.get(implementation, {}) if parameter else _OPTIONS
     on_the_grid = _GRID_PARAMETERS.get(implementation, frozenset()) if parameter else _GRID_OPTIONS

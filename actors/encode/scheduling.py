@@ -28,7 +28,7 @@ _Words = _Sets * 2
 
 @contextmanager
 def ordinary_scheduling() -> Iterator[None]:
-    """Keep the calling thread, and threads that it starts, at normal priority, unless the kernel refuses."""
+    """Keep the calling thread, and threads that it starts, from getting real-time priority (on Linux only)."""
     words = _Words()
     is_known = sys.platform == "linux" and not _libc().capget(ctypes.byref(_Header(_VERSION, 0)), words)
     if not is_known or not words[0].effective & _SYS_NICE:

@@ -18,7 +18,7 @@ PictureT_contra = TypeVar("PictureT_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class EncodedPacket:
-    """One encoded picture, in decoding order. ``pts_ticks`` counts in the time base of the settings."""
+    """One encoded picture. ``pts_ticks`` counts in the time base of the settings."""
 
     pts_ticks: int
     is_keyframe: bool

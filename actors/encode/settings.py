@@ -54,7 +54,7 @@ class RateChange:
     maxbitrate: int | None = None  # the peak rate of vbr, in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
     vbvinit: int | None = None  # how full the decoder's buffer is at the beginning, in bits; 0 lets the driver choose
-    fps: Fraction | int | None = None  # does not change timestamps
+    fps: Fraction | int | None = None  # pictures a second, for rate control; does not change timestamps
     cq: int | None = None  # the target quality of vbr; 0 returns to a bitrate
 
 
@@ -134,11 +134,11 @@ def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
 
 
 def with_crf(settings: EncoderSettings, crf: Fraction) -> EncoderSettings:
-    """Return an encoder's settings with another quality, a multiple of its profile's ``crf_step``; NVENC's CQ."""
+    """Return settings with another CRF, a multiple of the profile's ``crf_step``; with NVENC it is the CQ."""
     if settings.nvenc is not None:
         return replace(settings, nvenc=replace(settings.nvenc, cq=int(crf)))
     options = dict(settings.options) | {"crf": crf_text(crf)}
-    if settings.codec is Codec.AV1:  # of this option FFmpeg cuts the fraction off
+    if settings.codec is Codec.AV1:  # FFmpeg cuts the fraction off its own option ``crf``
         options["svtav1-params"] += f":crf={crf_text(crf)}"
     return replace(settings, options=tuple(options.items()))
 

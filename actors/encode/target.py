@@ -23,7 +23,7 @@ _LEAST_VMAF_SIDE: Final = 32  # libvmaf crashes up to 16
 
 
 class QualityMetric(StrEnum):
-    """A metric of FFmpeg; luma is measured, of RGB green."""
+    """A metric that FFmpeg computes from the luma, or from the green of RGB."""
 
     XPSNR = "xpsnr"
     PSNR = "psnr"
@@ -32,12 +32,12 @@ class QualityMetric(StrEnum):
 
     @property
     def unit(self) -> str:
-        """The unit of its values, with a space before it; "" for none."""
+        """The metric's unit, with a space before it; "" if it has none."""
         return "" if self in (QualityMetric.SSIM, QualityMetric.VMAF) else " dB"
 
     @property
     def most(self) -> int:
-        """The value of pictures without any difference: that of SSIM, or the limit of the others."""
+        """The value of pictures that equal the originals: 1 for SSIM, else 100, to which PSNR and XPSNR are limited."""
         return 1 if self is QualityMetric.SSIM else 100
 
 
@@ -84,10 +84,10 @@ class QualityTarget:
         return cls(metric=metric, value=value, percentile=percentile, crfs=crfs)
 
     def settled(self, profile: "EncoderProfile", picture: VideoFormat, tool: str | None) -> Self:
-        """Return the target with the limits of the CRF that ``profile`` uses.
+        """Return the target with limits of the CRF, by default ``profile``'s usual ones.
 
-        ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none.
-        Raises UsageError: the limits are outside the encoder's scale; Unsupported: such pictures cannot be measured.
+        ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none. Raises UsageError: the
+        limits are outside the encoder's scale; Unsupported: such pictures cannot be measured.
         """
         if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
             message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"
@@ -106,10 +106,10 @@ class QualityTarget:
 
 
 def _fits_xpsnr(width: int, height: int) -> bool:
-    """Return whether FFmpeg's filter is right for this size.
+    """Return whether FFmpeg's filter measures pictures of this size correctly.
 
-    It divides by zero if its blocks, whose side depends on the size, have no samples, and gives a narrow block at the
-    edge, without inner samples, a weight that drowns all others (libavfilter/vf_xpsnr.c).
+    The filter divides by zero if its blocks, whose side depends on the size, have no samples. It gives a narrow block
+    at the edge, without inner samples, a weight that drowns all others (libavfilter/vf_xpsnr.c).
     """
     block = 4 * int(32 * (width * height / _BLOCK_PICTURE) ** 0.5 + 0.5)
     edge = 2 if width * height > _LARGER_THAN_HD else 1

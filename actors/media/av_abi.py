@@ -189,7 +189,7 @@ class SubtitleRectangle(Structure):
 GetBuffer = CFUNCTYPE(c_int, c_void_p, POINTER(FrameHead), c_int)
 """``AVCodecContext.get_buffer2``: (context, frame, flags) allocates a decoder's picture."""
 FreeBuffer = CFUNCTYPE(None, c_void_p, c_void_p)
-"""The function of a buffer that nobody uses any more: (opaque, data)."""
+"""The function that FFmpeg calls when nobody uses a buffer any more: (opaque, data)."""
 
 
 @cache
@@ -323,7 +323,7 @@ def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
 
 
 def is_hdr10_plus(payload: bytes) -> bool:
-    """Return whether FFmpeg can read HDR10+ metadata as in T.35, from application_version on."""
+    """Return whether FFmpeg can parse the HDR10+ metadata of a T.35 message, given from its application_version on."""
     library = ffmpeg()
     structure = c_void_p(library.av_dynamic_hdr_plus_alloc(None))
     try:
@@ -334,7 +334,7 @@ def is_hdr10_plus(payload: bytes) -> bool:
 
 
 def hdr10_plus_payload(structure: bytes) -> bytes:
-    """Return the HDR10+ metadata of an ``AVDynamicHDRPlus`` as in T.35, from application_version on."""
+    """Return an ``AVDynamicHDRPlus`` as HDR10+ metadata of a T.35 message, from its application_version on."""
     library = ffmpeg()
     place, size = c_void_p(), c_size_t()
     if library.av_dynamic_hdr_plus_to_t35(structure, ctypes.byref(place), ctypes.byref(size)) < 0:
@@ -392,7 +392,7 @@ def _pointer_in(held_by: object, kind: type) -> int:
 
 
 def _pointer_at(address: int, kind: object) -> int | None:
-    """Return the pointer at an offset in an object; None if the memory is unreadable or the pointer is null."""
+    """Return the pointer that is stored at ``address``; None if the memory is unreadable or the pointer is null."""
     if address and kind in _proven:
         return c_void_p.from_address(address).value
     found = _memory(address, ctypes.sizeof(c_void_p))

@@ -46,7 +46,7 @@ class OpenSource:
     key: _Key | None
     entries: int
     wanted: WantedBytes
-    """The span of a remote source that is read sequentially; the caller sets the span's end."""
+    """The parts of a remote source to read ahead; the borrower sets ``span_bytes``."""
     is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0
@@ -198,7 +198,7 @@ class KeptSources:
         self._close(lambda _, last_s: last_s <= latest_s)
 
     def forget(self, source: str) -> None:
-        """Close the idle openings of a source. Facts about a file stay known for ``IDLE_S``."""
+        """Close the idle containers of a source. Facts about a local file stay known for ``IDLE_S``."""
         self._close(lambda key, _: key[0] == source, facts=isinstance(source, HeldSource) or not is_local(source))
 
     def _close(self, is_over: Callable[[_Key, float], bool], *, facts: bool = True) -> None:

@@ -42,7 +42,8 @@ _ReadAt: TypeAlias = Callable[[int, int], bytes]
 class EndedSource(str):
     """The path of a local file of which only the first ``end_bytes`` are read, because it may still grow.
 
-    It never equals another location, so that nothing that was kept of the longer file is used for it.
+    It equals only an ``EndedSource`` with the same path and end, so that nothing kept of the longer file is used for
+    it.
     """
 
     __slots__ = ("end_bytes",)

@@ -87,11 +87,11 @@ def open_source(
 ) -> Iterator[av.container.InputContainer]:
     """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote source is read.
 
-    If ``limits`` is None, the environment's apply. ``undecoded`` skips decoding the first pictures, which takes longer
-    than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation times are
-    wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while the
-    source is opened. ``key`` decrypts an mp4 file. Unless ``parsed``, FFmpeg takes the
-    container's packets as they are, even those of a codec that it would split again.
+    If ``limits`` is None, the limits in the environment apply. ``undecoded`` skips decoding the first pictures, which
+    takes longer than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation
+    times are wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while
+    the source is opened. ``key`` decrypts an mp4 file. Unless ``parsed``, packets are yielded as the container has
+    them, even if FFmpeg's parser would split or join them.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -283,7 +283,7 @@ def _demuxed(
             io_open=_refuse_second,
         )
     except MemoryError as error:
-        # The mp4 demuxer's error when a file has one track too many.
+        # The mp4 demuxer also gives this error for a file with one track too many.
         message = f"{name} has more than {limits.max_tracks} tracks, or does not fit into memory"
         raise InputTooLarge(message, limits.advice("max_tracks")) from error
 

@@ -22,9 +22,9 @@ _PAST_BYTES: Final = 4 << 10
 MOST_BYTES: Final = 2 << 20
 """The most bytes that one request asks for."""
 _MOST_HELD_BYTES: Final = 4 << 20
-"""How many bytes are held: seeking in Matroska reads the same place twice, and segments follow each other."""
+"""The most bytes that are held: seeking in Matroska reads the same place twice, and segments follow each other."""
 _MOST_OF_PART_BYTES: Final = 16 << 20
-"""How many bytes of a part are held: the demuxer reads the tables of all the part's fragments first."""
+"""The most bytes of a ``FilePart`` that are held: the demuxer reads the tables of all the part's fragments first."""
 _WATCHED_BYTES: Final = 32 << 10
 """The largest read while a watch follows FFmpeg's reads: as small as those of a local file."""
 NEAR_BYTES: Final = 1 << 20

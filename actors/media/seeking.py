@@ -29,7 +29,7 @@ class AccessPoint:
     pts: int | None
     dts: int | None
     is_unique: bool = True  # False if another packet of the track looks the same: only counting tells them apart
-    is_discarded: bool = False  # whether an edit list hides the packet; a seek may arrive through another edit
+    is_discarded: bool = False  # whether an edit list hides the packet; another edit may show the same packet
     indexed: tuple[tuple[int, int], ...] = ()  # Matroska's index entries of this and the next packet: (ticks, position)
 
     @property

@@ -192,7 +192,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in ``TMPDIR`` belongs to this user; another folder, or a link, may contain a pipe."""
+    """Return whether a path in ``TMPDIR`` is this user's own folder; anything else could make a reader wait or err."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

@@ -356,8 +356,6 @@ def assemble_gpu(
 
 
 class _CompiledOnce(Generic[KernelsT]):
-    """Kernels that are compiled on first use."""
-
     def __init__(self, cuda: Cuda, make: Callable[[Any, Cuda], KernelsT]) -> None:
         self._cuda = cuda
         self._make = make

@@ -17,7 +17,7 @@ The parent, in an event loop (mypy knows that ``total`` is an int, and that only
     child: Child[Counter] = Child(start_program("package.counting", 5), serves=news)
     total = await child.call(Add(3))                # cancelling the call cancels the request
     child.tell(Reset())                             # a Request[Counter, None] that is not awaited
-    why = await child.death()                       # seen at once: "it was killed by SIGKILL", or its last output line
+    why = await child.death()                       # how it ended: "it was killed by SIGKILL", or its last output line
 
 The child, ``package/counting.py``::
 

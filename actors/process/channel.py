@@ -66,7 +66,7 @@ class Channel(Generic[ServerT]):
         self._outbox.put_nowait(framed(FrameKind.TELL, 0, request))
 
     async def run(self) -> str:
-        """Send, receive and serve until ``hang_up`` or the other side is gone; return the defect that ended the run."""
+        """Send, receive and serve until ``hang_up`` or the other side's end; return the defect that ended it, or ""."""
         try:
             async with TaskOwner() as owner:
                 owner.start(self._write(), "a channel's sending")

@@ -18,7 +18,7 @@ _ENDING_S: Final = 1.0
 
 
 class ChildDied(ConnectionError):
-    """The process is gone, and its calls are lost; the message says how it ended."""
+    """The process is gone, so calls to it get no reply; the message says how it ended."""
 
 
 class Child(Generic[ServerT]):

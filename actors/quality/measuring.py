@@ -1,8 +1,8 @@
 """Measures encoded pictures against the pictures before encoding, with results that are the same on every processor.
 
-FFmpeg's filters sum errors in integers, and the few steps after that in a fixed order, so that SIMD does not change a
-digit that they print. Values are whole hundred-thousandths of a dB or of SSIM's 1, a digit less than FFmpeg prints, and
-everything that is computed from them is exact.
+FFmpeg's filters sum errors in integers, and take the few further steps in a fixed order, so SIMD changes none of the
+digits that they print. Values are integers in ``UNITS``, one digit less than FFmpeg prints, and everything that is
+computed from them is exact.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _MDB: Final = UNITS // 1000
 _NEAR: Final = {QualityMetric.VMAF: Fraction(1, 4)}
 _NEAR_DB: Final = Fraction(3, 20)
 _ERROR_DB: Final = {QualityMetric.PSNR: 10, QualityMetric.XPSNR: 20}
-"""How many dB ten times the error are: the square error, and in XPSNR its root."""
+"""How many dB a value falls if the error grows tenfold: PSNR's square error, or its root in XPSNR."""
 _USUAL_MDB: Final = {
     QualityMetric.XPSNR: 35_500,
     QualityMetric.PSNR: 42_000,
@@ -121,7 +121,7 @@ def _luma(picture: "VideoFrame", grey: str) -> "VideoFrame":
 
 
 class DecodedBack(Closing):
-    """Decodes what an encoder returned; gives the pictures in order of presentation, with the packets' times."""
+    """Decodes an encoder's packets, and yields the pictures in order of presentation, with the packets' times."""
 
     def __init__(self, settings: EncoderSettings, extradata: bytes, packets: Sequence[EncodedPacket]) -> None:
         self._name = settings.implementation
@@ -155,10 +155,10 @@ class DecodedBack(Closing):
 
 
 def summary(metric: QualityMetric, values: Sequence[int], percentile: int | None) -> Fraction:
-    """Return the average of values, or a percentile of them: the least that at most so many of them are below.
+    """Return the average of values, or the value that at most ``percentile`` % of them are below.
 
-    Averages are FFmpeg's: of SSIM and VMAF the mean, of PSNR and XPSNR that of the errors, since otherwise a few
-    pictures without any error make up for many bad ones.
+    Averages are FFmpeg's: the mean of the values of SSIM and VMAF, but for PSNR and XPSNR the value of the mean error.
+    With the mean of their values, a few pictures without any error would make up for many bad ones.
     """
     if percentile is not None:
         return Fraction(sorted(values)[len(values) * percentile // 100])
@@ -193,8 +193,8 @@ def above_usual_mdb(target: QualityTarget) -> int:
 def _level_mdb(metric: QualityMetric, value: Fraction) -> int:
     """Return a value in thousandths of a dB.
 
-    SSIM and VMAF, which are curved near their most, as FFmpeg does with SSIM: -10 log10(1 - SSIM). So an encoder's next
-    CRF costs about as much of any metric.
+    SSIM and VMAF flatten near their largest value, so FFmpeg's formula for SSIM, -10 log10(1 - SSIM), converts both. A
+    change of the CRF then changes the level of every metric by about as much.
     """
     if metric not in (QualityMetric.SSIM, QualityMetric.VMAF):
         return round(value / _MDB)

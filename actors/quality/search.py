@@ -1,8 +1,8 @@
-"""The search for a CRF: which one to try next, from the levels that earlier ones reached. Pure and exact.
+"""Chooses the CRF to try next in a search, from the levels that earlier tries reached. Pure and exact.
 
 All values are integers and fractions, so the choice is the same on every machine. A sample of a segment's pictures is
-encoded at most twice, which tells where the target lies. Then the whole segment is encoded, and once more if it misses
-the target. A short segment has no sample; it is encoded whole each time.
+encoded at most twice, which tells where the target lies. Then the whole segment is encoded, and again while it misses
+the target, up to ``MOST_TRIES`` encodings together. A short segment has no sample; it is encoded whole each time.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The level to reach; another level within ``near_mdb`` of it is near enough."""
+    """The level to reach; a level that differs by at most ``near_mdb`` is near enough."""
 
     level_mdb: int
     near_mdb: int
 
     def miss_mdb(self, tried: Try) -> int:
-        """Return how far above the goal a try is; below 0 if it is below."""
+        """Return how far above the goal a try is; negative if the try is below the goal."""
         return tried.level_mdb - self.level_mdb
 
     def is_met(self, tries: Sequence[Try]) -> bool:
@@ -47,7 +47,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrfScale:
-    """An encoder's CRF."""
+    """The CRFs from which a search chooses."""
 
     start: Fraction  # where a search begins
     best: Fraction
@@ -74,7 +74,7 @@ class NextTry:
 
 
 def next_try(tries: Sequence[Try], goal: Goal, scale: CrfScale, *, has_sample: bool) -> NextTry | None:
-    """Return the next encoding; None if one of ``tries``, that of ``chosen``, is the result."""
+    """Return the next encoding; None if the search is over, so that ``chosen`` returns the result."""
     whole = [each for each in tries if each.is_whole]
     sampled = [each for each in tries if not each.is_whole]
     if has_sample and not whole:
@@ -90,10 +90,11 @@ def next_try(tries: Sequence[Try], goal: Goal, scale: CrfScale, *, has_sample: b
 
 
 def chosen(tries: Sequence[Try], goal: Goal) -> int:
-    """Return which of the whole encodings, counted from 0, is nearest to the target; of equals, the better one.
+    """Return the index of the whole encoding that is nearest to the target; of two equally near, the better one.
 
-    Of encodings with the same level, it is that with the highest CRF: a still picture may look the same at many.
-    One that is far below counts as twice as far: a still picture may jump in quality from one CRF to the next.
+    Of encodings with the same level, the one with the highest CRF counts as the nearest: a still picture may look the
+    same with many CRFs. A level more than 1 dB too low counts as twice as far: the quality of a still picture may jump
+    from one CRF to the next.
     """
     whole = [each for each in tries if each.is_whole]
     misses = [goal.miss_mdb(each) for each in whole]
@@ -104,7 +105,7 @@ def chosen(tries: Sequence[Try], goal: Goal) -> int:
 def sample_of(frames: int, frame_bytes: int) -> tuple[range, ...]:
     """Return the runs of consecutive pictures that stand for a segment's ``frames`` pictures; none if it is short.
 
-    The sample is kept in memory, so pictures of many bytes have a shorter one.
+    The sample is kept in memory, so large pictures get a shorter sample.
     """
     run = min(_SAMPLE_FRAMES, sample_bytes(frame_bytes) // frame_bytes) // SAMPLE_RUNS
     if frames < 2 * SAMPLE_RUNS * run:
@@ -121,7 +122,8 @@ def sample_bytes(frame_bytes: int) -> int:
 def _towards(tries: Sequence[Try], goal: Goal, scale: CrfScale, others: Sequence[Try]) -> Fraction:
     """Return the CRF at which the line through the tries nearest to the target reaches the target.
 
-    With one try, the slope is that of the ``others``, or the usual one. Without any, they say where to begin.
+    With one try, the slope is that of ``others``, or the usual slope. Without tries, ``others`` determine the CRF;
+    without these, it is the start of the scale.
     """
     if not tries:
         return _towards(others, goal, scale, ()) if others else scale.on_grid(scale.start)

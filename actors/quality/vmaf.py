@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 _START_S: Final = 60.0  #: how long FFmpeg may take to print its version
-_STALL_S: Final = 120.0  #: how long FFmpeg may take no picture
+_STALL_S: Final = 120.0  #: how long FFmpeg may go without taking a picture
 _LOOK_S: Final = 0.05
 _SAID_BYTES: Final = 1 << 16
 _ADVICE: Final = "Run the job again, or use --target-quality with xpsnr."
@@ -69,7 +69,7 @@ def vmaf_tool() -> VmafTool | None:
 
 
 def tool_of(path: str, said: str, machine: str) -> VmafTool | None:
-    """Return the FFmpeg that says this of its version; None if it lacks libvmaf."""
+    """Return the FFmpeg at ``path`` that printed ``said`` as its version; None if it lacks libvmaf."""
     found = re.match(r"ffmpeg version (\S+)", said)
     if found is None or "--enable-libvmaf" not in said.split():
         return None

@@ -35,7 +35,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, DevicePicture]]:
-        """Yield a range's pictures; ``EngineUnfit`` if no surface fits a picture, ``DeviceError`` if a copy failed."""
+        """Yield a range's pictures; ``EngineUnfit`` if a picture fits no surface, ``DeviceError`` if a copy failed."""
         with closing(self._open_mover()) as mover:
             for number, picture in SOFTWARE.decode(track, packets, tally):
                 yield number, mover.to_device(picture)
@@ -112,7 +112,7 @@ class DecodePath(Generic[PictureT]):
         *,
         own_pictures: bool = False,
     ) -> PictureChain[Any]:
-        """Return the chain that converts pictures, where they are, for a segment that is shown during ``interval``.
+        """Return the chain that converts this path's pictures, for a segment that is shown during ``interval``.
 
         ``own_pictures`` is as for ``FilterChain``.
         """

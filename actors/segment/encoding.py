@@ -73,7 +73,7 @@ class EncodeSegment(Work[EncodedSegment]):
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     kept_messages: frozenset[str] = frozenset()  # the kinds of messages to write, of those that ``decode`` reads
-    measured: FilterSettings | None = None  # with a target: how pictures to compare with are made; None: as ``filters``
+    measured: FilterSettings | None = None  # makes the pictures to compare the encoded ones with; None: ``filters``
     library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any
     traceparent: str = ""  # the parent of the work's span
 
@@ -89,7 +89,7 @@ class EncodeSegment(Work[EncodedSegment]):
 
     @property
     def interval(self) -> tuple[int | None, int | None]:
-        """The time of the frames."""
+        """The time of the frames, [start, end) in ticks; None is unbounded."""
         return self.start_ticks, self.end_ticks
 
     @property
@@ -207,9 +207,9 @@ def _encoded_on(
     opened = partial(RenditionEncoding, device=context.device, on_device=path.device is not None)
     renditions = encode_all(made, passes, opened, stack)
     progress.finish(min(len(each.taken.due) for each in renditions))
-    # Each rendition counts its part of what was done for all of them, so that the sums of all work are right.
+    # Each rendition counts an equal part of the shared work, so that the sums over all work are right.
     count, encode_s = len(works), sum(each.encode_s for each in renditions)
-    # Encoders that worked at the same time may have worked for longer than all of it took.
+    # The encoders' times may exceed the wall time, because encoders work at the same time.
     shared_s = max(0.0, time.perf_counter() - began_s - encode_s) / count
     return tuple(
         _result(work, each, passes.decode_s / count, shared_s) for work, each in zip(works, renditions, strict=True)

@@ -1,6 +1,7 @@
-"""The filters between decoder and encoder, from deinterlacing to an overlay. Frame rate and subtitles come later.
+"""The filters between decoder and encoder, from deinterlacing to an overlay.
 
 Filters with memory also get the pictures around a segment, so its frames equal those of an unsegmented run.
+``rendition.py`` changes the frame rate and burns subtitles in afterwards.
 """
 
 from collections import Counter
@@ -186,8 +187,8 @@ class FilterChain:
     """Turns decoded frames into the encoder's input, with a new graph for each change of the input format.
 
     The segment is shown during ``interval``, in ticks: filters with memory also get the pictures around it, which
-    ``resized`` does not count. With ``own_pictures``, no frame that it yields is one that it has taken, even if nothing
-    is filtered; the pixels are not copied for that.
+    ``resized`` does not count. With ``own_pictures``, the chain never yields a frame that was pushed, even if nothing
+    is filtered: it yields a new frame, which may have the same pixels in memory.
     """
 
     def __init__(
@@ -321,7 +322,7 @@ class FilterChain:
     def _framing(
         self, graph: av.filter.Graph, given: _Given, steps: PictureSteps
     ) -> tuple[list[FilterContext], _Given]:
-        """Return the filters that crop and turn pictures, after any conversion needed for that, and their output."""
+        """Return the filters that convert (if needed), crop and turn pictures, and the properties of their output."""
         crop, filters = steps.crop, []
         width, height = steps.size
         now = given._replace(width=width, height=height, pix_fmt=workable_format(given.pix_fmt, steps.turn))

@@ -14,12 +14,13 @@ PictureT = TypeVar("PictureT")
 
 @dataclass(frozen=True, slots=True)
 class FrameRate:
-    """The output pictures. Picture ``n`` is shown at ``first_ticks + n * step_ticks``, for ``step_ticks``.
+    """The pictures of an output with its own rate: when each is shown, and which source picture it shows.
 
-    Its source picture is the one on screen ``lead_ticks`` after that time: the last that begins at or before then, or
-    the first if all begin later. Output pictures whose source picture would be chosen at or after ``end_ticks`` do not
-    exist. Ticks are those of the source; ``fps`` is in pictures a second. No picture is shown before its own time, so a
-    segment that begins with a source picture needs no earlier source picture.
+    Picture ``n`` is shown at ``first_ticks + n * step_ticks``, for ``step_ticks``. Its source picture is the one on
+    screen ``lead_ticks`` after that time: the last that begins at or before then, or the first if all begin later.
+    Output pictures whose source picture would be chosen at or after ``end_ticks`` do not exist. Ticks are those of the
+    source; ``fps`` is in pictures a second. No picture is shown before its own time, so a segment that begins with a
+    source picture needs no earlier source picture.
     """
 
     fps: Fraction

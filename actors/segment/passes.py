@@ -27,7 +27,7 @@ class Taken:
 
 
 class SegmentProgress:
-    """Reports pictures as done: ``share`` of a picture each time that one is worked on."""
+    """Reports progress in pictures: each time that a picture is worked on, ``share`` of a picture is done."""
 
     def __init__(self, context: WorkContext, share: Fraction) -> None:
         self._context = context
@@ -45,7 +45,7 @@ class SegmentProgress:
         self.finish(int(self._worked * self._share))
 
     def finish(self, pictures: int) -> None:
-        """Report that so many pictures are done altogether."""
+        """Report that this many pictures are done in total."""
         self._context.advance(max(0, pictures - self._counted))
         self._counted = max(pictures, self._counted)
 
@@ -81,7 +81,7 @@ class SegmentPasses(Generic[PictureT]):
         self._leads = leads
 
     def walk(self, renditions: Sequence[tuple[RenditionSettings, PictureSink]]) -> list[Taken]:
-        """Decode the segment, and give its pictures to the renditions' sinks, at the same time if in host memory."""
+        """Decode the segment, and give its pictures to the sinks; several sinks of host memory each run in a thread."""
         at_once = len(renditions) > 1 and self.path.device is None
         with ExitStack() as stack:
             sinks = [stack.enter_context(SinkThread(sink)) if at_once else sink for _, sink in renditions]

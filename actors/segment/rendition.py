@@ -42,11 +42,11 @@ class RenditionSettings:
     kept_messages: frozenset[str]
     cores: int
     frames: int  # how many pictures the index promises
-    measured: FilterSettings | None = None  # how the pictures are made with which the encoded ones are compared
+    measured: FilterSettings | None = None  # makes the pictures to compare the encoded ones with; None: ``filters``
 
     @property
     def original(self) -> "RenditionSettings":
-        """How the pictures are made with which the encoded ones are compared."""
+        """The settings of the pictures with which the encoded pictures are compared."""
         return self if self.measured is None else replace(self, filters=self.measured)
 
 
@@ -70,7 +70,7 @@ class PictureSink(Protocol):
 class Prepared(Closing, Generic[PictureT]):
     """Filters, paces and burns a rendition's pictures, and gives them to ``sink``.
 
-    With ``own_pictures``, no picture that it gives is the decoder's, though it may have the same pixels in memory.
+    With ``own_pictures``, it gives new frames instead of the decoder's; they may have the same pixels in memory.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class RenditionEncoding(Closing):
         self.encode_s = 0.0
         self._fed = 0
         self._is_followed = False  # whether the encoder has pictures of the seam
-        self._is_past = False  # whether it has returned one of them
+        self._is_past = False  # whether the encoder has returned a packet of the seam
         self._base_ticks: int | None = None
         self._last_ticks: int | None = None
         self._keyframes: list[int] = []
@@ -152,7 +152,7 @@ class RenditionEncoding(Closing):
 
     @property
     def done(self) -> int:
-        """Pictures done: half of one when the encoder takes it, which may hold dozens, and half when it returns."""
+        """Pictures done: a picture is half done when the encoder takes it, and done when its packet is there."""
         return (self._fed + len(self.packets)) // 2
 
     @property
@@ -186,8 +186,8 @@ class RenditionEncoding(Closing):
         """Show these pictures to the encoder in turn, ``ahead_frames`` altogether; their packets are not kept.
 
         Without them, x264 and x265 save bits in the last pictures of a segment, to which no later picture refers. The
-        first of them is a keyframe, so no packet of the segment refers to them. They are enough to tell what follows,
-        although their times are those of a constant rate, and no subtitle that begins with them is burnt in.
+        first of them is a keyframe, so no packet of the segment refers to them. They only show the encoder what
+        follows, so they may have the times of a constant rate, and lack a subtitle that begins after the segment.
         """
         settings, last = self._made.encoder, self._last_ticks
         if last is None or not pictures or not settings.ahead_frames:
@@ -224,7 +224,7 @@ class RenditionEncoding(Closing):
         return [packet.pts_ticks + (self._base_ticks or 0) for packet in self.packets]
 
     def _keep(self, packets: Sequence[EncodedPacket]) -> None:
-        """Keep the segment's packets. Those after a packet of the seam might refer to it, and are missing later."""
+        """Keep the packets before the seam's first one. Later ones may refer to it, so ``check`` finds them missing."""
         for packet in packets:
             is_after = packet.pts_ticks + (self._base_ticks or 0) > (self._last_ticks or 0)
             self._is_past = self._is_past or is_after
@@ -232,7 +232,7 @@ class RenditionEncoding(Closing):
                 self.packets.append(self._with_messages(packet))
 
     def _with_messages(self, packet: EncodedPacket) -> EncodedPacket:
-        """Write a picture's messages here, so that every encoder and every decoder gives the same."""
+        """Return the packet with its picture's messages, which thus depend on neither the decoder nor the encoder."""
         messages = self._messages.pop(packet.pts_ticks, ())
         if not messages:
             return packet

@@ -31,7 +31,7 @@ class SinkThread(Closing):
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, ticks: int, picture: Any, messages: Messages = (), /) -> None:  # noqa: ANN401 - in host memory
-        """Hand a picture to the thread; wait while too many wait. Nothing else may use the picture any more."""
+        """Hand a picture, which the caller must not use any more, to the thread; wait while too many calls wait."""
         while len(self._calls) >= _CALLS:
             self._calls.popleft().result()
         self._hand(lambda: self._sink.take(ticks, picture, messages))
@@ -42,9 +42,9 @@ class SinkThread(Closing):
         self._hand(lambda: self._sink.follow(given))
 
     def drain(self) -> bool:
-        """Wait for one call, after adding some that drain the sink; return False once nothing is left.
+        """Drain the sink in its thread, with up to ``_CALLS`` calls queued; return False once nothing is left.
 
-        Calls that still wait then find nothing to do.
+        This waits for the oldest call. Calls that are still queued when nothing is left do nothing.
         """
         while len(self._calls) < _CALLS:
             self._calls.append(self._thread.submit(self._sink.drain))

@@ -1,4 +1,4 @@
-"""Encodes a segment's renditions, those with a target for their quality as often as its search wants."""
+"""Encodes a segment's renditions; a rendition with a target quality is encoded as often as its search requires."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -47,7 +47,7 @@ class ReachedQuality:
 
     crf: str
     encodes: int  # how many times the segment or a sample of it was encoded
-    values: tuple[int, ...]  # what was measured for each picture, in order of presentation, in ``measuring.UNITS``
+    values: tuple[int, ...]  # the metric's value of each picture, in order of presentation, in ``measuring.UNITS``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def sample_memory_bytes(settings: EncoderSettings) -> int:
 
 
 def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
-    """Return which part of a picture is done each time that one is worked on, if all searches take as long as any."""
+    """Return how much of a picture is done each time that one is worked on, if every search is as long as possible."""
     targeted = [each for each in renditions if each.encoder.target is not None]
     frames = renditions[0].frames
     if not targeted or not frames:
@@ -113,7 +113,7 @@ def _part_of(made: RenditionSettings, opened: Opened, progress: SegmentProgress)
 
 
 class _Sampler:
-    """Keeps the pictures of some runs."""
+    """Keeps the pictures whose numbers are in ``runs``."""
 
     def __init__(self, runs: Sequence[range]) -> None:
         self._runs = runs
@@ -133,7 +133,7 @@ class _Sampler:
 
 
 class _Meter(Closing):
-    """Compares an encoding with its pictures, or scaled with those of ``made.measured``."""
+    """Compares an encoding, scaled if ``made.measured`` is set, with the pictures that ``made.original`` describes."""
 
     def __init__(self, target: QualityTarget, made: RenditionSettings, encoding: RenditionEncoding) -> None:
         encoding.close()  # so that the encoder's memory is free while the decoder needs some
@@ -151,7 +151,7 @@ class _Meter(Closing):
 
     @property
     def values(self) -> Sequence[int]:
-        """What was measured for each picture; complete when there is nothing to drain."""
+        """The metric's value of each picture; complete when there is nothing to drain."""
         return self._meter.values
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class _Once:
         return self._opened(self.made)
 
     def ended(self, encoding: RenditionEncoding, taken: Taken) -> None:
-        """Take an encoding of the whole segment."""
+        """Check and keep an encoding of the whole segment."""
         encoding.check(taken.due)
         self._whole.append(EncodedRendition(encoding=encoding, taken=taken, encode_s=encoding.encode_s))
 
@@ -205,7 +205,7 @@ class _Once:
 
 
 class _Search(_Once):
-    """A rendition that is encoded until it reaches its target."""
+    """A rendition that is encoded until it is near enough to its target, or the search ends without that."""
 
     def __init__(
         self, made: RenditionSettings, opened: Opened, target: QualityTarget, progress: SegmentProgress
@@ -232,11 +232,10 @@ class _Search(_Once):
             self._tries.append(Try(step.crf, level_mdb(self._target, values), is_whole=False))
 
     def begun(self) -> RenditionEncoding:
-        """Open the next encoding of the whole segment."""
         return self._opened(self._at(self._crf()))
 
     def meter(self) -> _Meter:
-        """Return what measures the last encoding."""
+        """Return a meter for the last encoding."""
         return _Meter(self._target, self.made, self._whole[-1].encoding)
 
     def measured(self, values: Sequence[int]) -> bool:
@@ -261,7 +260,7 @@ class _Search(_Once):
         return next_try(self._tries, self._goal, self._scale, has_sample=self._has_sample)
 
     def _crf(self) -> Fraction:
-        """Return the CRF of the next encoding; the first one after the last."""
+        """Return the CRF of the next encoding; if the search is over, the CRF with which it began."""
         step = self._next()
         return self._scale.start if step is None else step.crf
 

@@ -11,12 +11,12 @@ from .encoding import EncodedSegment, EncodeSegment, encode_each
 class EncodeTogether(Work[tuple[EncodedSegment, ...]]):
     """Decode a segment once, and encode it for several renditions.
 
-    The results are those of ``segments``, in their order: only times of the wall clock differ, which count each
-    rendition's part of the common work. An error of one rendition ends the whole work. ``constraints`` must be those of
-    the segments, and ``ships`` must be set if it is set in the segments.
+    The results equal those of ``segments``, in their order, except for the wall times: each rendition counts an equal
+    part of the shared work. An error of one rendition ends the whole work. ``constraints`` must be those of the
+    segments, and ``ships`` must be set if it is set in the segments.
     """
 
-    segments: tuple[EncodeSegment, ...]  # at least one; each two of them ``decodes_alike``
+    segments: tuple[EncodeSegment, ...]  # at least one; any two of them must decode alike
 
     @property
     def may_wait(self) -> bool:
@@ -44,7 +44,8 @@ class EncodeTogether(Work[tuple[EncodedSegment, ...]]):
 def decodes_alike(first: EncodeSegment, second: EncodeSegment) -> bool:
     """Return whether one decode serves both: they take the same pictures, decoded in the same place.
 
-    Jobs, filters without memory, encoders of one kind of place (cores or a device) and their settings may differ.
+    Jobs, filters without memory, encoders and their settings may differ, if both encoders run on cores, or both on a
+    device.
     """
     return _decoding(first) == _decoding(second)
 

@@ -61,8 +61,8 @@ libraries accept.
 _AHEAD_FRAMES: Final = 12
 """How many pictures x264 and x265 see after a segment.
 
-Only two of them are decoded, so they come in turn. With 12, the last pictures get about as many bits as in one encode
-of the whole film (docs/encoders.md).
+Only two pictures after the segment are decoded, and given in turn. With 12, the last pictures get about as many bits as
+in one encode of the whole film (docs/encoders.md).
 """
 _AHEAD_CODECS: Final = frozenset({Codec.H264, Codec.HEVC})
 _FIRST_IN_TREE: Final = "0,0,b=1.4"
@@ -90,7 +90,7 @@ class SoftwareRequest:
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
     segments: int | None = None  # how many segments the track has; None if unknown
     target: QualityTarget | None = None  # if set, each segment has the CRF that reaches this
-    chosen_crf: bool = False  # whether the job chooses a CRF for each segment, so that the track has a size
+    chosen_crf: bool = False  # whether the job chooses each segment's CRF, to reach a size or an average bitrate
 
 
 def software_request(
@@ -181,7 +181,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
 
 
 def settled_target(target: QualityTarget, profile: EncoderProfile, picture: VideoFormat) -> QualityTarget:
-    """Return the target for an encoder, with the version of what measures it here; raises the errors of ``settled``."""
+    """Return the target with the limits and the measuring tool's version settled; raises the errors of ``settled``."""
     tool = vmaf_tool() if target.metric is QualityMetric.VMAF else None
     return target.settled(profile, picture, None if tool is None else tool.version)
 
@@ -242,7 +242,7 @@ def _is_steered(rate: RateControl) -> bool:
 
 
 def _starts_coarse(request: SoftwareRequest, rate: RateControl) -> bool:
-    """Return whether x264 spares bits in the first picture of each segment; a user's options may turn mbtree off."""
+    """Return whether x264 gives each segment's first picture too few bits; a user's options may prevent that."""
     is_segmented = request.segments is not None
     return request.codec is Codec.H264 and is_segmented and rate.quality is not None and not request.options
 
@@ -340,7 +340,7 @@ def _with_extra(profile: SoftwareProfile, options: dict[str, str], params: _Para
 
 
 def _check_cutree(extra: Options, picture: VideoFormat) -> None:
-    """Raise Unsupported if a user's option turns on what must be off for narrow pictures: ``_WIDEST_OVERRUN``."""
+    """Raise Unsupported if a user's option sets cutree, which must be off for narrow pictures (``_WIDEST_OVERRUN``)."""
     profile = PROFILES[Codec.HEVC]
     for name in (name for key, value in extra if key == profile.params_key for name in _split(value)):
         if "cutree" in spellings(profile.implementation, name):

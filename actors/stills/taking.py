@@ -55,8 +55,6 @@ class TakeStills(PictureWork[TakenStills]):
 
 
 class _Taking:
-    """The state of one run on one path."""
-
     def __init__(self, work: TakeStills, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> None:
         self._work = work
         self._context = context

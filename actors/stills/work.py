@@ -24,7 +24,7 @@ class SeenSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the result has every picture that decoding from an earlier point could add."""
+        """False if decoding from an earlier packet could add pictures to the result."""
         return True
 
 

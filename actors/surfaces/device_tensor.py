@@ -54,7 +54,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     with _foreign(tensor):
-        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # the tensor is complete after the producer's work
+        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # this stream then waits for the producer's work
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, but this picture is on the host"

@@ -10,7 +10,7 @@ _MOST_LARGER: Final = 2
 
 
 class IdleMemory:
-    """Memory that no tensor or picture uses, up to ``most_bytes``; the longest-idle memory is dropped. Thread-safe.
+    """Memory that no tensor or picture uses, up to ``most_bytes``; what was idle longest is dropped first. Thread-safe.
 
     Memory of fewer than ``least_bytes`` is not kept.
     """
@@ -32,7 +32,7 @@ class IdleMemory:
                 del self._held[0]
 
     def take(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory of about this size, kept or new."""
+        """Return memory of at least this size, and at most twice this size, kept or new."""
         with self._lock:
             found = next((each for each in self._held if fits(each, size_bytes)), None)
             if found is not None:

@@ -48,7 +48,7 @@ class EarlyArithmetic:
         self._green_upper, self._green_lower = _halves(np.array(green))
 
     def bands(self, samples: Sequence[Array], shift: int) -> Iterator[tuple[slice, Array]]:
-        """Yield (rows of the target, bytes), bytes as (3, rows, columns). The next step overwrites the bytes."""
+        """Yield (rows of the target, bytes), bytes as (3, rows, columns). The next iteration overwrites the bytes."""
         assert not shift, "8 bits have no padding"  # noqa: S101
         left, _, wide, _ = self._window
         for rows, even, odd in self._words(samples):
@@ -79,7 +79,7 @@ class EarlyArithmetic:
                 yield made, even[number, :, inside, 1:-1], odd[number, :, inside, 1:-1]
 
     def _inside(self, rows: slice) -> tuple[slice, slice]:
-        """Return the rows of the target that are among these rows of the picture, and their places among these."""
+        """Return which rows of the target these rows of the picture are, and the places of those among these rows."""
         _, top, _, high = self._window
         before = rows.start < top
         first, last = rows.start + before * rows.step, min(rows.stop, top + high)
@@ -89,7 +89,7 @@ class EarlyArithmetic:
     def _terms(self, chroma: Sequence[Array], rows: slice) -> Array:
         """Return the terms (3, rows, columns) of these rows, the row above and the row below, each one column wider.
 
-        To stay within 16 bits, they are made of each weight's ``_halves``.
+        Each weight's ``_halves`` are multiplied separately, so that products fit into 16 bits.
         """
         count, pitch = rows.stop - rows.start + 2, self._pitch
         samples = scratch("chroma", (3, count, pitch), np.int16)  # Cr, Cb, Cb: red and blue need one, green both
@@ -113,7 +113,7 @@ class EarlyArithmetic:
         return terms
 
     def _columned(self, terms: Array) -> Array:
-        """Return the sums (rows' number, 3, rows, columns) of two rows' terms."""
+        """Return the terms interpolated down: (place of a luma row in its chroma row, 3, rows, columns)."""
         middle = terms[:, 1:-1]
         columns = scratch("columns", (len(self._down), *middle.shape), np.int16)
         for into, (step, quarters) in zip(columns, self._down, strict=True):
@@ -126,7 +126,7 @@ class EarlyArithmetic:
         return columns
 
     def _light(self, luma: Array, rows: slice) -> Array:
-        """Return the weighted Y' of even and odd columns, as (2, rows' number, rows, columns)."""
+        """Return the weighted Y': (even or odd columns, place of a luma row in its chroma row, rows, columns)."""
         columns = slice(2 * self._columns.start, 2 * self._columns.stop)
         height = self._height
         found = luma[rows.start * height : rows.stop * height, columns]
@@ -146,7 +146,10 @@ class EarlyArithmetic:
         return weighed
 
     def _values(self, columns: Array, light: Array) -> Array:
-        """Return even columns in low bytes, odd ones in high bytes: (2, rows' number, 3, rows, words); 2 words more."""
+        """Return even columns in low bytes, odd columns in high bytes.
+
+        The shape is (2, place of a luma row in its chroma row, 3, rows, words), with an unused word on each side.
+        """
         sums = scratch("values", (2, *columns.shape), np.int16)
         middle = columns.reshape(-1)[1:-1]
         for total, bright, (step, quarters) in zip(sums, light, self._across, strict=True):

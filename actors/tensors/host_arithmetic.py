@@ -67,7 +67,7 @@ class Axis:
 
 
 def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int) -> Axis:
-    """Return an axis for ``numbers`` (least, most); sums are divided by 2^``shift``, and ``lines`` are made at once."""
+    """Return an axis for sources from least to most; sums are divided by 2^``shift``, ``lines`` are made at once."""
     least, most = numbers
     firsts, weights = np.array(taps.firsts), np.array(taps.weights)
     source = slice(int(firsts.min()), int(firsts.max()) + taps.count)
@@ -153,7 +153,7 @@ class Arithmetic:
         """Yield (rows of the target, values): whole numbers (channels, rows, columns), or (1, ...) for equal channels.
 
         ``samples`` are the channels of the source (rows, columns), with ``shift`` padding bits below each sample. The
-        next step overwrites the values.
+        next iteration overwrites the values.
         """
         width, height = self.plan.size
         for top in range(0, height, self._band):

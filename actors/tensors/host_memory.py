@@ -23,7 +23,7 @@ _memory: Final = _Memory()
 
 
 def scratch(use: str, shape: tuple[int, ...], kind: DTypeLike) -> Array:
-    """Return memory that this thread keeps for a use; the content is undefined."""
+    """Return an array in the memory that this thread keeps for ``use``; the content is undefined."""
     memory, array = _memory.held.get(use, (_NONE, _NONE))
     if array.shape != shape or array.dtype != kind:
         size_bytes = prod(shape) * np.dtype(kind).itemsize

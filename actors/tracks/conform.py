@@ -28,9 +28,9 @@ class Conformer:
     """Converts frames of any shape (format, layout and rate) to one shape; used by one thread.
 
     When the input's shape changes, a new mixer and resampler take over, and the output is padded or cut to the input's
-    duration. Each output frame is checked, because PyAV does not check frames that follow a frame without conversion,
-    and PyAV's ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is the order of the output's
-    speakers, None for the layout's own order; ``gain_db`` changes the volume.
+    duration. Each output frame is checked, because PyAV checks no frame after one that needed no conversion, and PyAV's
+    ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is the order of the output's speakers,
+    None for the layout's own order; ``gain_db`` changes the volume.
     """
 
     def __init__(

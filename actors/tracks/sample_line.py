@@ -1,7 +1,7 @@
 """Makes a continuous line of samples from a track's decoded frames, counted from the first real sample.
 
-Gaps become silence, overlaps are dropped, and a leap of the clock counts as a reset. Deviations of less than a tick are
-ignored.
+Gaps become silence, overlaps are dropped, and a leap of the clock counts as a reset. Deviations of up to a tick, or of
+up to 2 ms if a tick is shorter, are ignored.
 """
 
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ class Speed:
     """The speed between two heartbeats."""
 
     fps: float
-    job: str  #: the only job of the sessions; "" if ``fps`` means nothing, as jobs are mixed or sessions changed
+    job: str  #: the job of all sessions; "" if ``fps`` describes no job, because jobs are mixed or sessions changed
     sessions: int
     on_device: bool = False  #: whether the worker's device decoded
 

@@ -1,8 +1,8 @@
 """A worker's helper: a child process that runs part of the worker's work; other processes see one worker.
 
-A helper is one of two things. It is a second process on the same GPU, because one interpreter keeps only five 1080p
-sessions busy, and a GPU with seven engines takes eighteen (docs/nvdec.md). Or it runs work alone, so that a crash
-affects no other work (``lone_runs.py``).
+A helper is either a second process on the same GPU, because one interpreter keeps only five 1080p sessions busy and a
+GPU with seven engines takes eighteen (docs/nvdec.md), or a process that runs work alone, so that a crash affects no
+other work (``lone_runs.py``).
 """
 
 import asyncio
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""How many pieces of work one process runs before a second process may help; up to here, it would gain hardly any
+"""A second process may help only if the first runs more pieces of work than this; otherwise it would hardly add any
 speed.
 """
 ALONE_FPS: Final = 2000.0
-"""The lowest speed at which a second process helps; with CPU encoding a worker is far slower."""
+"""The lowest speed, in frames a second, at which a second process helps; with CPU encoding a worker is far slower."""
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
@@ -115,7 +115,7 @@ class Helper:
         self._ended_pieces = EndedPieces()
         self.has_been_ready = False
         self.gone = ""  #: why the helper takes no more work
-        self.busy = 0  #: how much work the helper runs
+        self.busy = 0  #: how many runs of work the helper has now
         self.state = HelperState()  #: the helper's last report
         self._tasks = Background(lambda _, error: self.over(f"{type(error).__name__}: {error}"))
         self._tasks.spawn("a worker's helper", self._live())

@@ -51,7 +51,7 @@ class HelperHost:
         self._worker.tell(HelperReport(state))
 
     async def report(self, prepare: Callable[[], object], pause: Callable[[float], Awaitable[object]]) -> None:
-        """Call ``prepare``, which may take minutes; then report for ever, even when idle: silence would mean death."""
+        """Call ``prepare``, which may take minutes; then report for ever: the worker kills a helper that is silent."""
         await asyncio.to_thread(prepare)
         self._worker.tell(HelperReport(None))
         while True:

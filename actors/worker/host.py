@@ -32,8 +32,7 @@ from .outcome import Outcome, failed, located
 FENCED_CODE: Final = 75
 """The exit code of a worker that ends itself: EX_TEMPFAIL."""
 ANSWER_S = 10.0
-"""How long a process that ends itself waits for a client to confirm, by calling ``end``, that it has the last answer.
-"""
+"""How long a broken process stays for a client that still has to confirm the last answer, by calling ``end``."""
 
 
 class HostEvent(Enum):

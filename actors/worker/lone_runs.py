@@ -117,7 +117,7 @@ class LoneRuns:
             helper.cancel(run)
 
     def end_idle(self, now_s: float) -> None:
-        """End the processes that have been idle for ``IDLE_S``, measured from call to call."""
+        """End the processes that have been idle for ``IDLE_S`` since a call of this method first found them idle."""
         for helper, since_s in list(self._idle_since_s.items()):
             if since_s is not None and now_s - (since_s or now_s) >= IDLE_S:
                 self._drop(helper)

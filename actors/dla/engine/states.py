@@ -45,7 +45,7 @@ _WAYS: Final = {
     _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
     # Another session can make this session fail during a call, which then still reports how it ended.
     _S.FAILED: {**dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED), _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
-    # A failed session stays failed; closing it calls nothing.
+    # A hung session stays hung, whatever else fails; closing it calls nothing.
     _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     _S.ABANDONED: dict.fromkeys((_E.CLOSE, _E.FAIL, _E.HANG), _S.ABANDONED),
 }

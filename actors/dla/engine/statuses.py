@@ -14,7 +14,6 @@ class CudlaStatus(IntEnum):
     """``cudlaStatus``. Codes from 0x40000001 on come from the engine itself, during or after a task."""
 
     meaning: str
-    """The meaning of the code, in words."""
 
     def __new__(cls, code: int, meaning: str = "") -> Self:
         """Make a member from its code and the code's meaning."""

@@ -58,7 +58,7 @@ class DlaModule:
 class Registration:
     """Memory that is registered with a DLA, so that its tasks may use it."""
 
-    memory: int  # the CUDA pointer that was registered
+    memory: int  # the CUDA pointer (hybrid mode) or NvSciBuf object (standalone mode) that was registered
     size_bytes: int
     dla_address: int  # the memory's address for the DLA
     access: Access = Access.READ_WRITE
@@ -75,7 +75,7 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
-    """One run of a module: ``cudlaTask``. Events belong to the whole submission: ``TaskEvents``."""
+    """One run of a module: ``cudlaTask``. Its fences are those of the whole submission (``TaskEvents``)."""
 
     module: DlaModule
     inputs: tuple[Registration, ...]

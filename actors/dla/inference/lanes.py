@@ -29,8 +29,6 @@ Fill = Callable[[DeviceBuffer, int], None]
 
 
 class _Lane:
-    """The buffers of one task."""
-
     def __init__(self, session: DlaSession, module: DlaModule) -> None:
         self.source = session.allocate(module.inputs[0].size_bytes)
         self.results: list[DeviceBuffer] = [session.allocate(result.size_bytes) for result in module.outputs]

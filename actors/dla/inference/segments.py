@@ -118,8 +118,6 @@ class _Input(Protocol):
 
 
 class _HostInput:
-    """Inputs from pictures in host memory."""
-
     def __init__(self, network: Network, scaler: PictureScaler | ExactScaler, rule: PixelRule) -> None:
         self._network, self._rule = network, rule
         self.made = scaler.scaled
@@ -160,8 +158,6 @@ class _GpuInput:
 
 
 class _Run:
-    """The state of one run over a segment."""
-
     def __init__(
         self,
         work: InferSegment,

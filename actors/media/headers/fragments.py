@@ -42,7 +42,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """The positions of a file's fragments, ascending. FFmpeg had to read ``head_bytes`` to know the tracks."""
+    """The positions of a file's fragments, ascending. FFmpeg read the first ``head_bytes`` to know the tracks."""
 
     starts_bytes: "array[int]"
     head_bytes: int

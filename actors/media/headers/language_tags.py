@@ -1,8 +1,8 @@
 """Reads and writes BCP 47 language tags, which FFmpeg ignores: Matroska's LanguageBCP47 and mp4's ``elng``.
 
-FFmpeg's muxer writes the language as part of the track's name. In the complete file the name is shortened and the
-language tag takes the room beside the name, so that nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC
-14496-12 8.4.6.
+``make_room`` appends the language tag to the track's name, which FFmpeg's muxer writes. In the complete file,
+``language_changes`` shortens the name again, and the tag takes the freed bytes, so that nothing else moves. Sources:
+RFC 9559 5.1.4.1.20 and 12; ISO/IEC 14496-12 8.4.6.
 """
 
 import re

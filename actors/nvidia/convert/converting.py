@@ -189,7 +189,6 @@ class _Converting(SurfaceConversion):
             self._launches = () if self._copied_bytes else tuple(self._made(kernels, conversion))
 
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Put the conversion's copy or launches into the stream."""
         self._surface.value = surface_address
         self._target.value = self._target_address if target_address is None else target_address
         if self._copied_bytes:
@@ -198,7 +197,6 @@ class _Converting(SurfaceConversion):
             launch.begin(stream)
 
     def close(self) -> None:
-        """Free the conversion's memory on the device."""
         if self._scratch:
             self._cuda.free(self._scratch)
             self._scratch = 0

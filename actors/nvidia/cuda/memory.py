@@ -165,7 +165,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free an idle buffer, if possible not of the size requested last; return whether there was one."""
+        """Free an idle buffer, if possible not of the size that returned last; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:

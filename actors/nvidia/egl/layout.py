@@ -69,7 +69,7 @@ class EglLayout:
 
     width: int  #: in samples
     height: int  #: in samples
-    pix_fmt: str  #: FFmpeg's name of the format whose planes are in this order
+    pix_fmt: str  #: FFmpeg's name of the format with these planes in this order
 
     def __str__(self) -> str:
         """Return the size and format as text for messages."""

@@ -26,7 +26,7 @@ _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 
 
 class NvdecCapabilities:
-    """The device's NVDEC capabilities, queried once per codec, sampling and depth: a query makes a context."""
+    """The device's NVDEC capabilities, queried once per codec, sampling and depth, since each query makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
@@ -65,7 +65,7 @@ class NvdecCapabilities:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvdecDecoder(PacketDecoder[PictureT]):
-    """Decodes with warm sessions on this process's only device. A picture's ``opaque`` holds its ``PictureNotes``."""
+    """Decodes with warm sessions of one device. A picture's ``opaque`` holds its ``PictureNotes``."""
 
     name = "nvdec"
     pool: NvdecPool

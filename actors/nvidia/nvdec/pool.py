@@ -30,7 +30,7 @@ WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. ``wanted_most`` is the most ever wanted at once; no more are open."""
+    """The counts of one key's sessions. ``wanted_most`` is the most ever wanted at once; the pool opens no more."""
 
     made: int = 0
     closed: int = 0

@@ -1,4 +1,4 @@
-"""Decodes one series of packets on NVDEC, stretch by stretch; each stretch uses a session of the pictures' size."""
+"""Decodes one series of packets on NVDEC in stretches, between changes of parameters, each in a session that fits."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack

@@ -179,7 +179,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the arguments of ``CreateEncoder`` that are not defaults: some keys act whatever value they have."""
+    """Return ``CreateEncoder``'s arguments without the defaults, because some keys act with any value."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,
