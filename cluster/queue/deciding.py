@@ -92,13 +92,16 @@ def chosen(
         ready = [
             (-jobs[-1].priority, uses[tenant].used_s / quotas[tenant].share, _own_order(jobs[-1]), tenant)
             for tenant, jobs in own.items()
-            if jobs and uses[tenant].running < quotas[tenant].running_max
+            if jobs
+            and uses[tenant].running < quotas[tenant].running_max
+            and not quotas[tenant].exceeded(uses[tenant].used)
         ]
         if not ready:
             break
         *_, tenant = min(ready)
         found.append(own[tenant].pop())
-        uses[tenant] = TenantUse(uses[tenant].running + 1, uses[tenant].used_s + CLAIM_S)
+        use = uses[tenant]
+        uses[tenant] = use._replace(running=use.running + 1, used_s=use.used_s + CLAIM_S)
     return found
 
 

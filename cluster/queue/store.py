@@ -61,11 +61,15 @@ _WAITING: Final = _SELECT + (  # noqa: S608
 After a first failure, another driver may try a job at once.
 """
 _USES: Final = (
-    f"SELECT tenant, sum(runs), sum(ended_s - CASE WHEN began_s > ? THEN began_s ELSE ? END + {CLAIM_S}) FROM ("  # noqa: S608
-    "SELECT tenant, 0 AS runs, began_s, ended_s FROM codecfleet_runs WHERE ended_s > ? "
-    "UNION ALL SELECT tenant, 1, began_s, ? FROM codecfleet_jobs WHERE state = 'running') AS attempts GROUP BY tenant"
+    f"SELECT tenant, sum(runs), sum(ended_s - CASE WHEN began_s > ? THEN began_s ELSE ? END + {CLAIM_S}), "  # noqa: S608
+    "sum(core_s), sum(gpu_s), sum(written_bytes) FROM ("
+    "SELECT tenant, 0 AS runs, began_s, ended_s, core_s, gpu_s, written_bytes FROM codecfleet_runs WHERE ended_s > ? "
+    "UNION ALL SELECT tenant, 1, began_s, ?, 0, 0, 0 FROM codecfleet_jobs WHERE state = 'running') AS attempts "
+    "GROUP BY tenant"
 )
-"""Each tenant's use: how many attempts run, and the time of all attempts since the window's beginning."""
+"""Each tenant's use: how many attempts run, the time of all attempts since the window's beginning, and the resources of
+the attempts that ended since then.
+"""
 _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
     "FROM codecfleet_runs WHERE ended_s > ? GROUP BY 1, 2 ORDER BY 1, 2"
@@ -373,7 +377,10 @@ def _policy(at: Transaction) -> QueuePolicy:
 def _uses(at: Transaction, window_s: float) -> dict[str, TenantUse]:
     begins_s = at.now_s - window_s
     rows = at.rows(_USES, begins_s, begins_s, begins_s, at.now_s)
-    return {tenant: TenantUse(int(runs), float(used_s)) for tenant, runs, used_s in rows}
+    return {
+        tenant: TenantUse(int(runs), float(used_s), Usage(core_s, gpu_s, int(written_bytes)))
+        for tenant, runs, used_s, core_s, gpu_s, written_bytes in rows
+    }
 
 
 def _held(at: Transaction, claim: JobClaim) -> QueuedJob | None:

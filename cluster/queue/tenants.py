@@ -25,6 +25,7 @@ _HELP: Final = "configs/queue.toml lists every key of a queue's policy."
 _CORRECT: Final = "The setting queue_token names a file with the token: `codecfleet config show` tells where it is set."
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Price = Annotated[float, Field(ge=0, le=1_000_000)]
+Limit = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class _Table(BaseModel):
@@ -38,6 +39,19 @@ class TenantQuota(_Table):
     queued_max: Count = 10_000  # the most jobs that are queued or running
     running_max: Count = 1_000_000  # the most jobs that run at the same time
     priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_MAX
+    # A tenant whose jobs used more than this in the policy's window starts no job.
+    core_hours_max: Limit = 1_000_000.0
+    gpu_hours_max: Limit = 1_000_000.0
+    written_gib_max: Limit = 1_000_000.0
+
+    def exceeded(self, used: Usage) -> str:
+        """Return the key of a limit that a tenant's use in the window exceeds; "" if it exceeds none."""
+        limits = {
+            "core_hours_max": (used.core_s / _HOUR_S, self.core_hours_max),
+            "gpu_hours_max": (used.gpu_s / _HOUR_S, self.gpu_hours_max),
+            "written_gib_max": (used.written_bytes / _GIB, self.written_gib_max),
+        }
+        return next((key for key, (amount, most) in limits.items() if amount > most), "")
 
 
 class Prices(_Table):

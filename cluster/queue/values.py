@@ -192,6 +192,7 @@ class TenantUse(NamedTuple):
 
     running: int = 0  #: jobs that run now
     used_s: float = 0.0  #: time of the tenant's attempts in the policy's window, plus ``CLAIM_S`` for each attempt
+    used: Usage = NO_USAGE  #: what the attempts that ended in the window used
 
 
 class TokenHolder(NamedTuple):

@@ -140,12 +140,15 @@ def tenants_answer(tenants: "Sequence[Tenant]") -> tuple[list[str], dict[str, An
             "queued": each.queued,
             "running": each.use.running,
             "used_s": each.use.used_s,
+            **each.use.used._asdict(),
+            "exceeded": each.quota.exceeded(each.use.used),
             **each.quota.model_dump(),
         }
         for each in tenants
     ]
-    names = "tenant", "token", "queued", "running", "used", "share", "queued max", "running max", "priority max"
-    rows = [names, *(tuple(map(_figure, each.values())) for each in facts)]
+    limits = "share", "queued_max", "running_max", "priority_max"
+    shown = "tenant", "token", "queued", "running", "used_s", "exceeded", *limits
+    rows = [shown, *(tuple(_figure(each[name]) or "-" for name in shown) for each in facts)]
     return column_lines(rows) if facts else ["no tenants"], {"schema": 1, "tenants": facts}
 
 

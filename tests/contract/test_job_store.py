@@ -568,6 +568,33 @@ class TestJobStore:
         assert claims(store, 9) == "c"
         assert store.retry("a").state is QueueState.QUEUED
 
+    @pytest.mark.parametrize(
+        ("limit", "most"),
+        [
+            ("core_hours_max", Usage(core_s=3600)),
+            ("gpu_hours_max", Usage(gpu_s=3600)),
+            ("written_gib_max", Usage(written_bytes=1 << 30)),
+        ],
+    )
+    def test_a_tenant_beyond_its_limit_starts_no_job(
+        self, bench: Bench, store: JobStore, limit: str, most: Usage
+    ) -> None:
+        """Its next job starts when the use has left the window; other tenants' jobs start at once."""
+        store.set_policy(QueuePolicy(window_s=60.0, tenants={"t": TenantQuota.model_validate({limit: 1})}))
+        for name in ("a", "b", "c"):
+            submit(store, name)
+        for name, exceeded in (("a", ""), ("b", limit)):
+            (claimed,) = store.claim("d", 1, LEASE_S)
+            assert claimed.job_id == name
+            bench.advance(1)
+            store.end(claimed.claim, RunEnd(0, used=most))
+            (tenant,) = store.tenants()
+            assert tenant.quota.exceeded(tenant.use.used) == exceeded
+        submit(store, "other", tenant="u")
+        assert claims(store, 9) == "other"
+        bench.advance(60)
+        assert claims(store, 1) == "c"
+
     def test_a_token_names_its_tenant(self, bench: Bench, store: JobStore) -> None:
         """From the first token on, jobs need one; the newest of a tenant counts, and the store keeps only hashes."""
         assert submit(store, "open", token="cfq-00").tenant == "t"  # noqa: S106 - a queue without tokens ignores it

@@ -253,7 +253,8 @@ def test_tenants_have_tokens_and_limits(
 ) -> None:
     """A submit needs a valid token, and must keep to the policy; each refusal is one line with its exit code."""
     place, policy, token = tmp_path / "queue.sqlite", tmp_path / "policy.toml", tmp_path / "token"
-    policy.write_text("[default]\nqueued_max = 2\npriority_max = 3\n[prices]\ncore_hour = 3600.0\n")
+    limits = "queued_max = 2\npriority_max = 3\ncore_hours_max = 0.0001\n"
+    policy.write_text(f"[default]\n{limits}[prices]\ncore_hour = 3600.0\n")
 
     def ask(*arguments: str) -> tuple[int, str, str]:
         return command(capsys, *arguments[:1], "--queue", str(place), *arguments[1:])
@@ -299,7 +300,7 @@ def test_tenants_have_tokens_and_limits(
         store.close()
         code, out, _ = ask("tenants", "list", "--json")
         films = json.loads(out)["tenants"][0]
-        assert (code, films["tenant"], films["token"], films["queued_max"]) == (0, "films", "revoked", 2)
+        assert (code, films["tenant"], films["token"], films["exceeded"]) == (0, "films", "revoked", "core_hours_max")
         code, out, _ = ask("usage", "--by", "job", "--json")
         rows = json.loads(out)["usage"]
         assert (code, rows[0]["job_id"], rows[0]["cost"], len(rows)) == (0, "two", 0.5, 2)
