@@ -54,7 +54,7 @@ class WaitOptions(Part):
         Field(
             ge=1,
             le=1000,
-            description="The deadline is at least this many times the segment's expected duration: docs/reliability.md.",
+            description="The deadline is at least this many times the expected duration: docs/reliability.md.",
         ),
         Option("--deadline-factor", RUN, metavar="N"),
     ] = 4
