@@ -51,7 +51,11 @@ class WaitOptions(Part):
     ] = Fraction(30)
     deadline_factor: Annotated[
         int,
-        Field(ge=1, le=1000, description="See --deadline-seconds."),
+        Field(
+            ge=1,
+            le=1000,
+            description="The deadline is at least this many times the expected duration: docs/reliability.md.",
+        ),
         Option("--deadline-factor", RUN, metavar="N"),
     ] = 4
     second_runs: Annotated[

@@ -205,9 +205,8 @@ def write_document(path: Path, rows: Sequence[Row]) -> None:
     counts = Counter(row.outcome.value for row in rows)
     summary = f"{len(rows)} cases: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + "."
     frames = sum(group[0].frames for group in unchanged.values())
-    summary += (
-        f" {len(unchanged)} files with {frames:,} frames gave only outputs that are exact and unchanged; the others:"
-    )
+    summary += f" All outputs of {len(unchanged)} files with {frames:,} frames are exact and unchanged."
+    summary += " The others (1s: a cut every second):"
     lines = [
         f"| {name} | {group[0].frames or '-'} | {'; '.join(map(_cell, group))} |"
         for name, group in by_file.items()

@@ -60,10 +60,8 @@ def _event_fields() -> dict[str, list[str]]:
     chapter = re.search(r"^## The events\n(.*?)(?=^## )", EVENTS, re.MULTILINE | re.DOTALL)
     assert chapter is not None
     fields: dict[str, list[str]] = {}
-    for event, names in re.findall(r"^\| (?:`(\w+)`[^|]*)?\| (`[^|]*) \|", chapter[1], re.MULTILINE):
-        if event:
-            fields[event] = []
-        fields[list(fields)[-1]] += re.findall(r"`(\w+)`", names)
+    for event, names in re.findall(r"^\| `(\w+)`[^|]*\| (`[^|]*) \|", chapter[1], re.MULTILINE):
+        fields.setdefault(event, []).extend(re.findall(r"`(\w+)`", names))
     return fields
 
 
