@@ -107,7 +107,7 @@ def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> No
 
 
 def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
-    """Return the order for Ray. Nodes that still exist but take no work are added, because Ray counts them."""
+    """Return the order for Ray. It includes nodes that take no more work but still exist, because Ray counts them."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
     ended = {book.ray.node for book in leaving if book.ending} - used - state.clients.nodes

@@ -13,7 +13,7 @@ _ON_THE_WAY = frozenset({StationState.RESERVING, StationState.STARTING, StationS
 
 
 def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Reserve empty stations where jobs have slots; end workers that are unused for too long."""
+    """Reserve workers for empty stations where jobs have slots; end workers that have been unused for too long."""
     if state.end or state.is_recovering(now_s):
         return []
     unused = list(_unused(state))
@@ -68,7 +68,7 @@ def _unused(state: SupervisorState) -> Iterable[StationBook]:
 
 
 def _keeps_its_gpu(book: StationBook, here: Iterable[StationBook]) -> bool:
-    """Return whether an unwanted GPU stays reserved, so that Ray gives other GPUs to the node's next workers."""
+    """Return whether a worker on an unwanted GPU stays, so that Ray gives other GPUs to the node's next workers."""
     if not book.is_astray or book.outgoing:
         return False
     return any(each.station.kind.takes_gpu and each.state in _ON_THE_WAY for each in here)
@@ -81,7 +81,7 @@ def _is_missed(state: SupervisorState, device: str) -> bool:
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
-    """Return how many seconds an unused worker stays; None for ever.
+    """Return how many seconds an unused worker stays; None if it stays for ever.
 
     This is 0 if the worker will be replaced, its node drains, its GPU is unwanted, or a CPU worker needs its cores.
     """

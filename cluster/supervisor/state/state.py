@@ -139,7 +139,7 @@ class SupervisorState:
     ticked_s: float  # the last tick
     granted: int  # the number of the newest grants
     event: int = 0  # the number of the current or last event, counted from 1
-    is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
+    is_dirty: bool = False  # something has changed since the last placement, so a tick places all jobs again
     is_urgent: bool = False  # the change cannot wait, because a job came or a node left
     placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
