@@ -51,7 +51,7 @@ class SupervisorActor:
         # Placements create many values without cycles; with the default threshold, garbage collection takes 10 % of the
         # time.
         gc.set_threshold(100_000)
-        # Ray calls this on the event loop's thread, so a restarted supervisor starts without a client's call.
+        # Ray runs this constructor on the event loop's thread, so the supervisor starts even if no client calls it.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
             "start of the supervisor", self._open(settings, policy)

@@ -123,7 +123,7 @@ def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
         return {}
     others = condition.memory_others_bytes
     if others is None:
-        said.unknown["memory_others"] = "a worker uses the device, and the driver does not report how much of it"
+        said.unknown["memory_others"] = "the driver does not report the memory of the worker on the device"
     return {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes, "others_bytes": others}
 
 
