@@ -51,8 +51,8 @@ def connecting_pool(
         dlas: how many DLAs of this machine run networks; only for an embedded Ray, whose workers then start with the
             first work.
         name: this client's name at a cluster's supervisor.
-        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs save time. If
-            this is None, Ray starts first.
+        start_process: starts a worker's process on this machine. With it, a private Ray starts only if GPUs save time;
+            without it (None), Ray starts first.
     """
     if start_process is not None:
         return LeasedPool(partial(_reach_here, slots, partial(_connect, address), start_process), slots, name=name)
