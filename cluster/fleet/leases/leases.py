@@ -154,7 +154,7 @@ class Leases:
         return effects
 
     def granted(self, grants: Grants) -> list[Effect]:
-        """Write off dead workers, give each job its newly granted slots, and return the effects."""
+        """Write off dead workers, replace each job's slots by the granted slots, and start tasks in free slots."""
         effects: list[Effect] = []
         for worker in sorted(grants.dead):
             effects += self.died(worker, "the supervisor found it dead")

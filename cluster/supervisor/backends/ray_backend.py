@@ -221,7 +221,7 @@ async def recall_orders() -> dict[NodeId, Order]:
 
 
 class _GpuBundles:
-    """Whole GPUs that are reserved, by bundle name; the workers of a GPU's slices share the reservation."""
+    """The reservations of GPUs with several stations, by bundle name; the workers of one GPU share its reservation."""
 
     def __init__(self) -> None:
         self._groups: dict[StationId, Reservation] = {}

@@ -23,7 +23,7 @@ def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
 
 
 def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without_slots: bool) -> list[ClientBook]:
-    """Return the clients of jobs assigned to these stations; ``without_slots`` skips jobs that have a slot."""
+    """Return the clients of jobs assigned to these stations; if ``without_slots``, only of jobs without a slot."""
     keys = {key for station in stations for key in state.plans.targets.get(station, ())}
     jobs = [job for key in keys if (job := state.clients.jobs_by_key.get(key)) is not None]
     names = {client_of(job.key) for job in jobs if not (without_slots and job.promised)}

@@ -86,7 +86,7 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
 
 
 def miss_trials(state: SupervisorState, book: NodeBook, reason: str, now_s: float) -> list[Effect]:
-    """Apply a probe without an answer: it counts as a failed trial of each quarantined device of the node."""
+    """Apply a probe without an answer: it counts as a failed trial of each device of the node whose trial was due."""
     tried = [device for device in book.gpus if _may_be_tried(state, book, device, now_s)]
     return [effect for device in tried for effect in _failed(state, book, device, reason, now_s)]
 

@@ -75,7 +75,7 @@ def _keeps_its_gpu(book: StationBook, here: Iterable[StationBook]) -> bool:
 
 
 def _is_missed(state: SupervisorState, device: str) -> bool:
-    """Return whether placement wants a GPU that no worker has."""
+    """Return whether placement wants this GPU, and no ready worker has it."""
     has_worker = any(book.device == device for book in state.stations.values() if book.state is StationState.READY)
     return not has_worker and any(lane.device == device for lane in state.plans.placement.lanes)
 

@@ -57,7 +57,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
     book.unreserved = event.reason
     beside = (each for each in state.stations.values() if each.station.node == book.station.node)
     if book.chosen and any(each.is_astray for each in beside):
-        # Ray has no other GPU left, so workers need not keep unwanted GPUs any longer.
+        # Workers keep unwanted GPUs, and Ray still has no other: other Ray work holds the chosen GPU.
         state.node_of(book).withhold(book.chosen, now_s)
     has_any = any(each.could_transcode for each in state.stations.values())
     book.unreserved_next = book.station.kind.is_processor and not has_any

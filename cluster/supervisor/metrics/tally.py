@@ -63,7 +63,7 @@ class MetricTally:
         # Quarantines already counted. None before the first look, whose quarantines an earlier supervisor has counted.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # the codec to which each worker's jobs encode
-        self._new: set[WorkerId] = set()  # workers started here, before their first heartbeat
+        self._new: set[WorkerId] = set()  # workers that this supervisor started, until their first heartbeat
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
         """Yield an event's samples. Call it before the core handles the event, and take every sample."""

@@ -20,7 +20,7 @@ from .device_status import DeviceStatus, device_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A node as last probed."""
+    """A node, with its devices as last probed."""
 
     node: str
     name: str
