@@ -11,7 +11,8 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""If the work takes less than this fraction of a node's start time, the reason is the cost of starting a node."""
+"""If the work takes less than this fraction of a node's start time, the reason given is not the price of
+frames but the cost of starting a node."""
 
 
 def duration(seconds: float) -> str:

@@ -41,7 +41,7 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until asked to end.
+    """Serve as the user's warm fleet until asked to end, or until no program has been connected for ``idle_s``.
 
     If a warm fleet of this code already runs, only report its process to ``starter``.
     """

@@ -239,7 +239,7 @@ class PendingWork:
     packed: bytes  # the pickled work
     blobs: tuple[Any, ...]  # references to the work's blobs
     run: WorkRun[Any]  # the run that the submitter awaits
-    task: int = -1  # the work's number in ``Leases``, which changes after each refused encoder session
+    task: int = -1  # the work's number in ``Leases``; a new one after each refused encoder session
     refusals: int = 0  # how many times an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:

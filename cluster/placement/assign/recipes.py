@@ -55,7 +55,7 @@ class Recipe:
     kinds: Kinds
     fps: float  # the session's speed on an otherwise idle host
     engines: tuple[SessionLoad, ...] = ()
-    cores: float = 0.0  # hardware threads of the host
+    cores: float = 0.0  # how many hardware threads of the host the session uses
     encoder_sessions: int = 0
     device_bytes: int = 0
     host_bytes: int = 0

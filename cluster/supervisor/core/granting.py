@@ -163,7 +163,7 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
 
 
 def _why_no_gpu_left(state: SupervisorState) -> str:
-    """Return why no GPU is left: all are closed, at least one after deaths or faults; "" if this is not so."""
+    """Return why no GPU is left, if all are closed and at least one of them after deaths or faults; otherwise ""."""
     nodes = [node for node in state.nodes if node.ray.gpus]
     devices = [(node, device) for node in nodes for device in node.node.gpus]
     if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.is_known for node in nodes):

@@ -199,5 +199,5 @@ def _find_or_make(settings: SupervisorSettings, policy: Policy) -> Any:
         "max_concurrency": CALLS_AT_ONCE,
     }
     if settings.autoscale is not None:
-        options["resources"] = ON_HEAD  # Ray never ends a node that runs an actor, even one without CPUs
+        options["resources"] = ON_HEAD  # on any other node, this actor would keep Ray from ending the node
     return make_actor(SupervisorActor, options, settings, policy)

@@ -1,6 +1,6 @@
 """Carries out the effects of ``core.Core``, and passes the results back to the core.
 
-Everything runs on one event loop, in the cluster's supervisor actor or in a process with an embedded Ray.
+Everything runs on one event loop, in the cluster's supervisor actor or in a process with a private Ray.
 """
 
 import asyncio

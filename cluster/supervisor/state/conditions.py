@@ -163,8 +163,8 @@ def _engine_others(
     if isinstance(percent, Unavailable):  # one missing answer does not prove that the load is gone
         return next_level(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
-    # Rounded, so that GPUs under similar load are equal for placement.
     polls = 1 if basis is LoadBasis.ALL_OTHERS else POLLS_TO_BELIEVE
+    # The load is rounded, so that GPUs under similar load are equal for placement.
     return next_level(was, round(part * STEPS) / STEPS, polls)
 
 
