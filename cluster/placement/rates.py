@@ -297,7 +297,7 @@ _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 def session_bytes(
     memory: HostMemory, decoded: Stage, encodes: Sequence[Stage], frames: int, *, filters: bool = False
 ) -> int:
-    """Return the most memory that a session takes on its host; ``configs/hardware.toml`` has the numbers of pictures.
+    """Return the most memory that a session takes on its host, for the numbers of pictures in configs/hardware.toml.
 
     ``decoded`` describes the pictures that a processor's stages get, ``encodes`` the stages that encode in software,
     and ``frames`` is the length of the longest segment; ``filters`` says whether pictures are scaled, converted or

@@ -1,4 +1,4 @@
-"""Sends orders to a node's keeper: the program that runs Ray on the node, and beside Ray a driver of a queue.
+"""Sends orders to a node's keeper: the program that runs Ray on the node and, if asked to, a driver of a queue.
 
 An order says what this driver may do. The keeper does not connect to Ray, because Ray might then end it; a task of Ray
 on the node passes on the orders. Ray starts no task on a node that it drains, so the driver's jobs pass on orders too.

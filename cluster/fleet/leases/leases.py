@@ -105,7 +105,7 @@ class Leases:
         return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
 
     def submitted(self, task: int, work: Work[Any]) -> list[Effect]:
-        """Queue work under the number ``task``; the same work may have been queued before."""
+        """Queue work under the number ``task``; the same work may have been queued under another number before."""
         self._work[task] = work
         self._jobs.setdefault(work.job, _Job()).waiting.append(task)
         return self._hand_out(work.job)

@@ -160,7 +160,7 @@ class _Refusals:
             yield Refusal(demand.job, reason, tuple(devices_of_it))
 
     def _why_too_large(self, found: Sequence[PlacementOption]) -> str:
-        """Return a refusal if one segment needs more memory than any capable host has; otherwise ""."""
+        """Return why the job is too large, if a segment needs more memory than any capable host has; otherwise ""."""
         if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
             return ""
         needs = gigabytes(min(option.recipe.host_bytes for option in found))

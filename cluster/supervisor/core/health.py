@@ -82,7 +82,7 @@ def health_unseen(state: SupervisorState, event: HealthUnseen, _now_s: float) ->
 
 
 def forget_xids(book: NodeBook) -> bool:
-    """Trust a node's devices again, because a user reset them; return whether any device was distrusted."""
+    """Forget a node's Xids, because a user trusts its devices again; return whether there were any."""
     had_any = bool(book.lost) or any(each.xids for each in book.conditions.values())
     book.lost = ""
     book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}

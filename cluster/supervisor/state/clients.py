@@ -117,7 +117,7 @@ class Clients:
         return worker in self._slots_at
 
     def occupied(self, worker: WorkerId, *, but_by: str = "") -> int:
-        """Return how many slots of a worker the jobs occupy together, except the job with the key ``but_by``."""
+        """Return how many slots of a worker all jobs occupy, not counting the job with the key ``but_by``."""
         slots = self._slots_at.get(worker)
         return sum(slots.values()) - slots.get(but_by, 0) if slots else 0
 
