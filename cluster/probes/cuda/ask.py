@@ -127,7 +127,7 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
     device = _handle(cuda, ordinal)
     text, raw = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
-    # The first version would return the UUID of the GPU for a MIG instance.
+    # For a MIG instance, cuDeviceGetUuid would return the UUID of its GPU.
     identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
     attributes = {each: _answer(*_attribute(cuda, device, each)) for each in ATTRIBUTES}
     major, minor = attributes.pop("compute_capability_major"), attributes.pop("compute_capability_minor")
@@ -147,7 +147,7 @@ def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: str) -> tuple
 
 
 def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice) -> Iterator[str | CudaDevice]:
-    """Yield the device with its memory; then the same device with the result of loading a kernel."""
+    """Yield the device with its context's return code and free memory, then with the result of loading a kernel too."""
     device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:

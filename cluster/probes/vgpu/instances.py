@@ -168,7 +168,7 @@ def _ask_instances(questions: DeviceQuestions) -> Maybe[tuple[int, ...]]:
 
 
 def _loads(questions: DeviceQuestions, instances: Iterable[int]) -> dict[int, dict[str, object]]:
-    """Return the fields of each vGPU's ``VgpuLoad`` that take more than one query of the vGPU."""
+    """Return, by vGPU, the fields of ``VgpuLoad`` that are not made by ``asked``."""
     samples = questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use)
     found: dict[int, dict[str, object]] = {}
     for instance in instances:
@@ -210,7 +210,7 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Compare metadata in NVML; return whether a vGPU could run on a GPU or, if metadata is missing, why."""
+    """Return NVML's comparison of a vGPU's metadata with a GPU's or, if one of them is missing, the reason."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
