@@ -32,8 +32,8 @@ _LINES_KEPT: Final = 50
 _NONE_HEARD: Final = Word(0, 0, Driving.CLAIMS)  #: older than any order of a supervisor
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
-_JOINED: Final = 255  #: Stands for a signal's number if the node has joined; signals end at 64
+_NOTICE: Final = 0  #: Sent like a signal's number when the cloud may have given notice; signals begin at 1
+_JOINED: Final = 255  #: Sent like a signal's number when the node has joined; signals end at 64
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -129,7 +129,7 @@ class _Kept:
                 self._heed(number, watch, has_ended=code is not None)
 
     def _heed(self, number: int, watch: SpotWatch, *, has_ended: bool) -> None:
-        """Handle a signal's number, or another event's; if Ray ``has_ended``, await only the driver."""
+        """Handle the number of a signal or another event. If Ray ``has_ended``, a signal kills the driver."""
         if number in _ENDS_IT and has_ended:
             self.driver.kill()
         elif number in _ENDS_IT:
@@ -252,7 +252,7 @@ def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
 def remove_dead_listeners(since_s: float) -> None:
     """Remove sockets of Python's ``multiprocessing`` that killed processes of Ray have left, with their folders.
 
-    This considers only folders of this user that were created after ``since_s``, in seconds since 1970.
+    Folders of other users, and folders that have not changed since ``since_s`` (in seconds since 1970), stay.
     """
     with suppress(OSError):
         listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")

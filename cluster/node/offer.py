@@ -39,7 +39,8 @@ def offer_of(
 ) -> Offer:
     """Return a probed machine's offer.
 
-    ``cpus`` defaults to all cores that the process may use; ``labels`` override labels of codecfleet.
+    ``cpus`` defaults to all cores that the process may use; ``labels`` override codecfleet's labels; ``cuda_visible``
+    is the machine's CUDA_VISIBLE_DEVICES, or None if it is not set.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
     if node.shown is None:  # every report says which devices Ray would see

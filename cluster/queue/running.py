@@ -68,7 +68,7 @@ class GuardedRun:
         self._order(STOP)
 
     def kill(self) -> None:
-        self.process.end.close()  # as if this driver had died
+        self.process.end.close()  # the guard then kills the command, as if this driver had died
 
     def take_output(self) -> str:
         printed, self._printed = self._printed, ""
