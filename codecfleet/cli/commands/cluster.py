@@ -10,7 +10,7 @@ from ..services import Answer, Commands, Machines, Services
 
 ADDRESS = address_of("Ask every node of this Ray cluster: host:port, or auto. Default: this machine.")
 FLEET_FILE = named("--fleet", "FILE.toml", "Show a simulated fleet instead of real machines: docs/doctor.md.")
-EVERY = flag("--all", "Show one row for each machine, even if machines are identical.")
+EVERY = flag("--all", "Show each machine separately, even if machines are identical.")
 
 
 def _doctor(
