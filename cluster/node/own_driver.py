@@ -25,7 +25,7 @@ _SAID_BY: Final = "codecfleet: "
 
 
 def driver_command(words: Sequence[str]) -> list[str]:
-    """Return the command of a driver with these options; the kernel kills it when the thread that started it ends."""
+    """Return the command of a driver with these options; the kernel kills the driver when its starting thread ends."""
     return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), "driver", *words]
 
 
@@ -67,7 +67,7 @@ class OwnDriver:
         return [] if self._process is None else [self._process.death]
 
     def joined(self) -> None:
-        """Make the next ``tend`` start the driver, because its node has joined; not after ``hold`` or ``rest``."""
+        """Make the next ``tend`` start the driver, as the node has joined; no effect after ``hold`` or ``rest``."""
         if self._wish is _Wish.NOT_YET:
             self._wish = _Wish.RUNS
 

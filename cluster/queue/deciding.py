@@ -40,7 +40,7 @@ def same(job: QueuedJob, command: QueuedCommand, tenant: str, option: str) -> Qu
 
 
 def _untraced(command: QueuedCommand) -> QueuedCommand:
-    """Return a command without the id of the trace span that submitted it, which differs each time."""
+    """Return a command without the id of its trace span, which differs at each submission."""
     return replace(command, variables={name: value for name, value in command.variables.items() if name != PARENT})
 
 

@@ -319,7 +319,7 @@ class JobStore(ABC):
 
     @contextmanager
     def _current(self) -> Iterator[Transaction]:
-        """Begin a transaction; first, take running jobs back whose lease has ended."""
+        """Begin a transaction that first takes back the running jobs whose lease has ended."""
         with self.transaction() as at:
             running = QueueState.RUNNING.value
             for job in _found(at.rows(_SELECT + "WHERE state = ? AND lease_ends_s <= ?", running, at.now_s)):

@@ -187,7 +187,7 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why NVRTC compiled no kernel; ``code`` is its return code, or None if it cannot produce machine code."""
+    """Return why NVRTC compiled no kernel; ``code`` is NVRTC's return code, or None if its version makes no binary."""
     said = "produced no machine code" if code is None else f"returned {code}"
     return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 
@@ -235,7 +235,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" without one."""
+    """Return the path of a mapped file with a name that starts with ``beginning``; "" if this process maps none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

@@ -16,7 +16,7 @@ from ..report.tables import read_tables
 
 MIB = 1 << 20
 _MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
-# The invented ids of vGPU types on MIG profiles begin this far after ``unlisted_id``, the first of time-shared types.
+# How far after ``unlisted_id``, the first invented id of time-shared types, the ids of types on MIG profiles begin.
 _TIME_SHARED_MOST = 50
 
 
@@ -115,7 +115,7 @@ class VgpuBoard(_Frozen):
 
 
 class GpuModel(_Frozen):
-    """One GPU model."""
+    """Documented facts about a GPU model."""
 
     names: tuple[str, ...]
     architecture: str

@@ -50,7 +50,7 @@ class VgpuHostReport:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return copies of ``hosts`` that list the GPUs to which each host's vGPUs could move; keys are GPU UUIDs."""
+    """Return copies of ``hosts`` with ``migrations``, for moves between these GPUs; keys are GPU UUIDs."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}

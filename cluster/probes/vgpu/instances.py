@@ -60,7 +60,7 @@ NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many 
 
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
-    """How much a process used the GPU from start to end."""
+    """How much a process has used the GPU in its lifetime."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -82,7 +82,7 @@ class VgpuAccounting:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """The states of the virtual machine in which a vGPU can move to a GPU, and the limits on the move."""
+    """Whether a vGPU can move to a GPU: in which states of its virtual machine, and within which limits."""
 
     states: tuple[str, ...]  # any of "cold", "hibernate", "sleep" and "live"
     limits: tuple[str, ...]  # any of "host driver", "guest driver", "GPU" and "other"
@@ -113,7 +113,7 @@ def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuLoad:
-    """A running vGPU, as polls see it."""
+    """A running vGPU, with the values that each poll queries."""
 
     instance: int  # NVML's handle of the vGPU
     type_id: Maybe[int]

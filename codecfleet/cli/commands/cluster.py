@@ -76,7 +76,7 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
         reason = why_not()
         document["sandbox"] = {"possible": not reason, "reason": reason}
         # Inserted before the last line, which is the verdict.
-        lines.insert(-1, f"sandbox: not here: {reason}" if reason else "sandbox: commands on local files are confined")
+        lines.insert(-1, f"sandbox: missing: {reason}" if reason else "sandbox: commands on local files are confined")
     return Answer(lines, document, exact=document["healthy"])
 
 
