@@ -91,12 +91,8 @@ class _Kept:
         """Apply an order of a supervisor to the driver, unless a newer order was applied already; ignore None."""
         if word is not None and word[:2] > self.newest_order[:2]:
             self.newest_order = word
-            actions = {
-                Driving.CLAIMS: self.driver.allow,
-                Driving.HOLDS: self.driver.hold,
-                Driving.RESTS: self.driver.rest,
-            }
-            actions[word.driving]()
+            act = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}
+            act[word.driving]()
 
     def read(self, on_start: Callable[[], object]) -> None:
         for line in self.process.end.makefile("rb"):

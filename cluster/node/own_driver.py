@@ -73,7 +73,7 @@ class OwnDriver:
 
     @property
     def its_keeper(self) -> Mapping[str, str]:
-        """The environment variable with ``keeper``, for processes that send the driver orders; {} without a driver."""
+        """The environment variable with ``keeper``, for processes that give the driver orders; {} without a driver."""
         return {KEEPER: self.keeper} if self._command else {}
 
     def allow(self) -> None:

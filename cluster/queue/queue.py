@@ -65,8 +65,8 @@ class Queue:
         """Put a job into the queue, and return it at once.
 
         Args:
-            arguments: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``; or the command and its arguments, which are
-                not checked: ``["transcode", "film.mkv", "film.mp4"]``.
+            arguments: a ``TranscodeSpec``, ``BatchSpec``, ``LadderSpec`` or ``StillsSpec``; or the command with its
+                arguments, which are not checked: ``["transcode", "film.mkv", "film.mp4"]``.
             job_id: letters, digits, dots, dashes, underscores. If a job already has this id and command, that job is
                 returned. Default: a new id.
             tenant: who submits the job. Default: the token's tenant, or this user.

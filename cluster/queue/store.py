@@ -65,7 +65,7 @@ _USES: Final = (
     "SELECT tenant, 0 AS runs, began_s, ended_s FROM codecfleet_runs WHERE ended_s > ? "
     "UNION ALL SELECT tenant, 1, began_s, ? FROM codecfleet_jobs WHERE state = 'running') AS attempts GROUP BY tenant"
 )
-"""Each tenant's use: how many attempts run, and the time of all attempts since the window's beginning."""
+"""Each tenant's use: how many attempts run, and the time of all attempts in the window, plus ``CLAIM_S`` for each."""
 _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
     "FROM codecfleet_runs WHERE ended_s > ? GROUP BY 1, 2 ORDER BY 1, 2"

@@ -93,7 +93,7 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
 
 
 def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
-    """Return the newest sample of each process; a sample without a time is empty."""
+    """Return the newest sample of each process; samples without a time are empty, and are left out."""
     timed = sorted((each for each in samples if int(each.timeStamp)), key=lambda each: int(each.timeStamp))
     return {
         int(sample.pid): DeviceProcess(

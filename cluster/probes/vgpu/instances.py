@@ -154,7 +154,7 @@ def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
 
 
 def probe_vgpus(questions: DeviceQuestions, host_metadata: Any) -> Maybe[tuple[VgpuInstance, ...]]:
-    """Query every property of the vGPUs that run on a GPU with this metadata in NVML; never raises."""
+    """Query every property of the vGPUs on a GPU, whose metadata in NVML is ``host_metadata``; never raises."""
     instances = _ask_instances(questions)
     if isinstance(instances, Unavailable):
         return instances
