@@ -20,8 +20,7 @@ LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
 #: The descriptor of a file to which a queued job writes its failure and its use of resources, as JSON
 FAILURE: Final = "CODECFLEET_FAILURE_FD"
-#: The name of the socket on which the program that keeps this node receives orders for its driver of a queue; set for
-#: Ray and for the driver's jobs, and unset if the node runs no driver
+#: The name of the socket on which the program that keeps the node takes orders; unset if the node runs no driver
 KEEPER: Final = "CODECFLEET_KEEPER"
 FAILURE_BYTES_MAX: Final = 1 << 16  #: At most this many bytes of the file of ``FAILURE`` are read
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"

@@ -39,8 +39,7 @@ def offer_of(
 ) -> Offer:
     """Return a probed machine's offer.
 
-    ``cpus`` defaults to all cores that the process may use; ``labels`` override codecfleet's labels; ``cuda_visible``
-    is the machine's CUDA_VISIBLE_DEVICES, or None if it is not set.
+    ``cpus`` defaults to all usable cores; ``labels`` override codecfleet's; ``cuda_visible`` is CUDA_VISIBLE_DEVICES.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
     if node.shown is None:  # every report says which devices Ray would see
