@@ -14,7 +14,7 @@ T = TypeVar("T")
 _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not queried")
 
 
-class Said:
+class Absences:
     """Turns absent values into None, and records in ``unknown`` why each of them is absent."""
 
     def __init__(self) -> None:
@@ -28,21 +28,21 @@ class Said:
         return value
 
 
-def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
+def health_values(absences: Absences, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
     """Return a device's health as JSON values; ``xids`` are the Xid errors that count against the device."""
     return {
         "lost": health.lost,
-        "recovery_action": said.value("recovery_action", health.recovery_action),
-        "ecc_uncorrected": said.value("ecc_uncorrected", health.ecc_uncorrected),
-        "retirement_pending": said.value("retirement_pending", health.retirement_pending),
-        "remapped_rows_pending": said.value("remapped_rows_pending", health.remapped_rows_pending),
+        "recovery_action": absences.value("recovery_action", health.recovery_action),
+        "ecc_uncorrected": absences.value("ecc_uncorrected", health.ecc_uncorrected),
+        "retirement_pending": absences.value("retirement_pending", health.retirement_pending),
+        "remapped_rows_pending": absences.value("remapped_rows_pending", health.remapped_rows_pending),
         "xids": list(xids),
     }
 
 
-def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
+def licence_values(absences: Absences, licence: Maybe[Licence]) -> dict[str, Any]:
     """Return a vGPU's licence as text, and whether it is valid; both are None if the licence is unknown."""
-    known = said.value("licence", licence)
+    known = absences.value("licence", licence)
     return {
         "licence": None if known is None else known.sentence,
         "is_licensed": None if known is None else known.is_valid,
@@ -58,17 +58,17 @@ def device_condition(
     "" if it can. The use of NVDEC and NVENC counts all programs together. ``judged`` has the verdicts about the
     machine's devices; ``uuid`` identifies the GPU or the slice.
     """
-    said = Said()
-    memory = said.value("memory", gpu.memory)
+    absences = Absences()
+    memory = absences.value("memory", gpu.memory)
     return {
         "unplaceable": why_unplaceable(gpu.health) or why_no_cuda(judged, uuid),
         "no_kernels": why_stopped(judged, Stops.KERNELS, uuid),
-        "nvdec_percent": said.value("nvdec_percent", gpu.use.decoder_percent),
-        "nvenc_percent": said.value("nvenc_percent", gpu.use.encoder_percent),
-        "encoder_sessions": said.value("encoder_sessions", gpu.use.encoder_sessions_open),
+        "nvdec_percent": absences.value("nvdec_percent", gpu.use.decoder_percent),
+        "nvenc_percent": absences.value("nvenc_percent", gpu.use.encoder_percent),
+        "encoder_sessions": absences.value("encoder_sessions", gpu.use.encoder_sessions_open),
         "memory": None if memory is None else {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes},
-        "throttle": said.value("throttle", gpu.facts.get("clocks_event_reasons", _NOT_ASKED)),
-        "health": health_values(said, gpu.health, gpu.health.xids),
-        **licence_values(said, licence_of(gpu.licences, report.taken_utc)),
-        "unknown": said.unknown,
+        "throttle": absences.value("throttle", gpu.facts.get("clocks_event_reasons", _NOT_ASKED)),
+        "health": health_values(absences, gpu.health, gpu.health.xids),
+        **licence_values(absences, licence_of(gpu.licences, report.taken_utc)),
+        "unknown": absences.unknown,
     }

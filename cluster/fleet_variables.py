@@ -20,9 +20,9 @@ LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
 #: The descriptor of a file to which a queued job writes its failure and its use of resources, as JSON
 FAILURE: Final = "CODECFLEET_FAILURE_FD"
-#: The socket's name of the program that keeps the node, set for Ray and for the driver's jobs; unset without a driver
+#: The name of the socket on which the program that keeps the node takes orders; unset if the node runs no driver
 KEEPER: Final = "CODECFLEET_KEEPER"
-TOLD_BYTES: Final = 1 << 16  #: At most this many bytes of the file of ``FAILURE`` are read
+FAILURE_BYTES_MAX: Final = 1 << 16  #: At most this many bytes of the file of ``FAILURE`` are read
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 

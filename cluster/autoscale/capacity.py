@@ -31,11 +31,11 @@ class NodePool:
 
     group: Group
     there: int  # running nodes
-    coming: int  # nodes requested earlier, which will take work from ``coming_at_s`` on
+    coming: int  # nodes requested earlier or for ``nodes_min``, which take work from ``coming_at_s`` on
     coming_at_s: float
     new_at_s: float
     room: int  # how many more nodes may be requested
-    is_closed: bool = False  # whether requests have stopped because requested nodes did not arrive
+    is_closed: bool = False  # whether no nodes are requested for a while, because earlier ones did not arrive
     new: int = 0  # nodes that this plan requests, which will take work from ``new_at_s`` on
     used_s: float = 0.0  # node-seconds that jobs have taken
     needed: int = 0  # the fewest nodes that can provide ``used_s``
@@ -110,7 +110,7 @@ def plan_capacity(
 
 
 def _whole(time_s: float, segment_s: float) -> float:
-    """Return how much of ``time_s`` a node that starts idle can fill with whole segments."""
+    """Return how many of ``time_s`` seconds an idle node can fill with whole segments."""
     return time_s // segment_s * segment_s if segment_s > 0 else time_s
 
 
@@ -197,7 +197,7 @@ class _Planner:
             nodes * _whole(max(0.0, until_s - at_s), work.longest_s(name) if work.waiting else 0.0)
             for nodes, at_s in ((pool.coming, pool.coming_at_s), (pool.new, pool.new_at_s))
         )
-        # Time that earlier jobs use beyond the running nodes is taken from the empty nodes.
+        # If earlier jobs use more than all of the running nodes' time, the rest is taken from the empty nodes.
         empty_s = max(0.0, empty_s + min(0.0, there_s))
         return min(self._usable(work, name, window_s) * min(max(0.0, there_s), most_s) + empty_s, most_s)
 
@@ -218,7 +218,7 @@ class _Planner:
         return _whole(max(0.0, aim_s), work.longest_s(pool.group.name))
 
     def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return when a late job should end: late enough that one of the nodes can finish a segment."""
+        """Return when a late job should end: not before one of the nodes could have finished a segment."""
         may_serve = [pool for pool in pools if pool.there or pool.coming or self._room(pool)]
         soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in may_serve or pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4

@@ -80,7 +80,7 @@ class AutoscaleConfig:
     groups: tuple[Group, ...]
     finish_within_s: float = 1800.0  # how soon a job without a due time should end
     idle_s: float = 300.0  # how long a node must be idle before it may be ended
-    turn_s: float = 300.0  # the least time between growth and shrinking of a group
+    turn_s: float = 300.0  # the least time between a group's growth and its shrinking, in either order
     nodes_max: int = 1000
     price_per_hour_max: Decimal | None = None  # the most for all nodes together; None for no limit
 

@@ -75,7 +75,7 @@ class _GroupNow:
     here: tuple[NodeSeen, ...]  # nodes of the group that take work
     leaving: int  # nodes of the group that are ending
     coming: int  # nodes requested but not yet running
-    before: GroupSize  # the last decision, updated with later observations
+    before: GroupSize  # the last decision, updated with what has been seen since
     surplus: frozenset[str]  # nodes that get no new work
     now_s: float
 
@@ -95,12 +95,12 @@ class _GroupNow:
         here = tuple(node for node in own if not node.is_leaving)
         before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started nodes too
         coming = before.wanted - len(here)
-        is_fewer = coming < before.missing_least or before.missing_s is None
+        is_fewer = coming < before.missing or before.missing_s is None
         missing_s = None if not coming else now_s if is_fewer else before.missing_s
-        before = replace(before, there=len(here), missing_s=missing_s, missing_least=coming)
+        before = replace(before, there=len(here), missing_s=missing_s, missing=coming)
         limit_s = NO_SHOW * group.start_s + NO_SHOW_S
         if missing_s is not None and now_s - missing_s > limit_s and now_s >= _passed(before.raised_s, config.turn_s):
-            closed = replace(before, wanted=len(here), missing_s=None, missing_least=0)
+            closed = replace(before, wanted=len(here), missing_s=None, missing=0)
             before, coming = replace(closed, closed_until_s=now_s + CLOSED_S, lowered_s=now_s), 0
         return cls(
             config=config,
@@ -123,7 +123,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return the group's capacity with at least ``nodes_min`` nodes; subtract nodes it lacks from ``budget``."""
+        """Return the group's capacity with at least ``nodes_min`` nodes; take nodes it lacks from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
@@ -155,7 +155,7 @@ class _GroupNow:
         since_s = None if not excess else self.now_s if size.surplus_since_s is None else size.surplus_since_s
         surplus: list[NodeOrder] = []
         if since_s is not None and self.now_s - since_s >= self.config.idle_s:
-            # A few segments must not keep many nodes running.
+            # Nodes with the fewest leases get no new work: a few segments must not keep many nodes running.
             here.sort(key=lambda each: (each.node not in self.surplus, each.leases, each.node))
             reason = f"the remaining work fills {counted(useful, 'node')}"
             surplus = [NodeOrder(node.node, reason) for node in here[:excess]]
@@ -187,7 +187,7 @@ class _GroupNow:
         )
 
     def _ended(self, size: GroupSize, keep: int) -> Iterator[NodeOrder]:
-        """Yield the nodes to end: nodes that are not needed and have been idle for ``idle_s``."""
+        """Yield the nodes to end: idle nodes beyond ``keep`` that have been idle for ``idle_s`` or are surplus."""
         if self.now_s < _passed(size.raised_s, self.config.turn_s):
             return
         idle = [

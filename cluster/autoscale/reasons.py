@@ -11,7 +11,8 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""If work takes less than this fraction of a node's start time, the reason compares the costs of starts."""
+"""If the work takes less than this fraction of a node's start time, the reason given is not the price of
+frames but the cost of starting a node."""
 
 
 def duration(seconds: float) -> str:
@@ -36,7 +37,7 @@ def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], 
 
 
 def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> str:
-    """Return why nodes are started for work that takes less time than the start of a node."""
+    """Return why nodes of this group are started for work that takes less time than starting a node."""
     frames, fps = served.shares[name].frames, served.work.fps
     able = [group for group in config.groups if fps.get(group.name, 0.0) > 0]
     paid_s = {group.name: group.start_s + config.idle_s + frames / fps[group.name] for group in able}

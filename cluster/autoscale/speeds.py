@@ -44,7 +44,7 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Describe a group by one of its probed nodes, whose driver and NVENC may differ from those in the file."""
+        """Describe a group by its first probed node, and again by each node with other encoders than the last one."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node

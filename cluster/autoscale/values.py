@@ -14,7 +14,7 @@ class JobWork:
     job: str
     frames: int  # frames left; a running segment counts half
     at_once: int  # segments that may run at the same time
-    waiting: int  # segments that wait; additional nodes can run only these
+    waiting: int  # segments that wait; only these can run on additional nodes
     longest_frames: int  # the frames of the longest segment
     due_s: float
     fps: Mapping[str, float]  # source frames a second on an idle node of each group
@@ -54,7 +54,7 @@ class GroupSize:
     raised_s: float | None = None  # when ``wanted`` last grew
     lowered_s: float | None = None  # when ``wanted`` last shrank
     missing_s: float | None = None  # since when requested nodes are missing, counted from the last arrival
-    missing_least: int = 0  # the fewest nodes that were missing since ``missing_s``
+    missing: int = 0  # how many requested nodes are missing
     # the time until which no nodes are requested, because requested nodes did not arrive
     closed_until_s: float | None = None
     surplus_since_s: float | None = None  # since when the group has had more nodes than the work can use

@@ -160,7 +160,7 @@ def _ray_lines(report: NodeReport) -> Iterator[str]:
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, int]:
-    """Return the count of each engine; trials may correct the counts from NVML."""
+    """Return how many engines of each kind there are; trials may correct the counts from NVML."""
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):

@@ -85,7 +85,7 @@ def _creation(host: VgpuHostReport, type_id: int) -> str:
 
 
 def _vgpu_guest(gpu: DeviceReport, taken_utc: datetime | None) -> Iterator[str]:
-    stable = "stable" if gpu.uuid_is_stable else "random: the PCI bus id identifies it"
+    stable = "stable" if gpu.uuid_is_stable else "random, so the PCI bus id identifies the vGPU"
     seen = f"seen from its guest: {gpu.virtualization} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
     licence = licence_of(gpu.licences, taken_utc)

@@ -26,8 +26,8 @@ def start_host(address: str | None, slots: int | None, dlas: int, name: ClientNa
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
     """Return the pool for a fleet in this process. The arguments are those of ``connecting_pool``.
 
-    A Ray driver, task, actor or job uses its own connection to Ray. Any other process does not load Ray. For work on
-    this machine, it uses the user's warm fleet if one runs.
+    A Ray driver, task, actor or job uses its own connection to Ray. Any other process uses a host, which loads Ray in
+    its place: the user's warm fleet if one runs and suits, otherwise a new process.
     """
     if holds_ray():
         from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need this import

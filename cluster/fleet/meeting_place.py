@@ -81,7 +81,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def peer_of(end: socket.socket) -> tuple[int, int]:
-    """Return the ids of the process and the user on the other side; a process in another PID namespace has the id 0."""
+    """Return the ids of the process and of the user on the other side; a process in another PID namespace has id 0."""
     process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return process, user
 
@@ -185,9 +185,9 @@ class MeetingPlace:
         return end
 
     def process_at(self, name: str) -> int:
-        """Return the process that listens on a socket; 0 if it is out of sight, or was killed: then remove the socket.
+        """Return the process that listens on a socket; 0 if it is in another container, or was killed.
 
-        The lock must be held.
+        A killed process's socket is removed. The lock must be held.
         """
         try:
             with self.connect(name) as end:
@@ -219,7 +219,7 @@ class MeetingPlace:
             os.unlink(f"{name}{_SUFFIX}", dir_fd=self._descriptor)
 
     def remove_if_empty(self) -> None:
-        """Remove the directory if it has no socket. The lock must be held."""
+        """Remove the directory if it is empty. The lock must be held."""
         with suppress(OSError):
             self.path.rmdir()
 

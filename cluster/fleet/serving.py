@@ -87,7 +87,7 @@ class HostSession(SupervisorSide):
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.tell_fault = run.origin.tell  # the same function for all results of the pool
+        self.tell_fault = run.origin.tell  # every result of the pool has this same function
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
@@ -128,7 +128,7 @@ class HostSession(SupervisorSide):
 
     def _say(self) -> None:
         said = self._said
-        # After a loss of Ray, keep the last state: this host ends, and the next host has slots again.
+        # After Ray is lost, repeat the last state: this host ends, and the next host will have slots again.
         if self._is_started and not self._served.lost():
             self._said = self.pool.state
         running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}

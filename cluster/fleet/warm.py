@@ -30,7 +30,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Return the user's warm fleet or None, and the reason why a running warm fleet is not used, or ""."""
+    """Return the user's warm fleet and "", or None and why a running warm fleet is not used ("" if none runs)."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()

@@ -16,7 +16,7 @@ class LogAction(Enum):
     SUPERVISOR_REPLACED = (
         "supervisor.replaced",
         WARNING,
-        "a supervisor ends: another took over, or this one is cut off",
+        "a supervisor ends: another took over, or this one is cut off from the cluster",
     )
     SUPERVISOR_ENDED = "supervisor.ended", INFO, "a supervisor ends, with all its workers"
     NODE_JOINED = "node.joined", INFO, "a node has joined the cluster"
@@ -55,7 +55,7 @@ class LogAction(Enum):
     # A job.
     JOB_PLANNED = "job.planned", INFO, "a job's cuts and encoder are fixed"
     JOB_RESUMED = "job.resumed", INFO, "a job continues from an earlier run's finished work"
-    JOB_WARNED = "job.warned", WARNING, "a warning of a job: a loss, damage, a fallback, a wait"
+    JOB_WARNED = "job.warned", WARNING, "a job warns of a loss, damage, a fallback or a wait"
     JOB_DONE = "job.done", INFO, "the output is checked and published"
     JOB_FAILED = "job.failed", ERROR, "a job ended without an output"
     JOB_CANCELLED = "job.cancelled", WARNING, "a job was cancelled"
@@ -76,7 +76,7 @@ class LogAction(Enum):
         WARNING,
         "the cloud's metadata server does not say whether the cloud will end this node's machine",
     )
-    NODE_DRIVING = "node.driving", INFO, "a line of, or about, the driver of a queue that the node runs"
+    NODE_DRIVING = "node.driving", INFO, "a line that the node's driver of a queue printed, or a change of that driver"
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.

@@ -20,7 +20,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 
 def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> None:
-    """Write an entry, if this process writes entries; ``error`` is a defect. Thread-safe; never raises."""
+    """Write an entry, if this process writes entries; ``error`` is a defect to report. Thread-safe; never raises."""
     if LOGGER.isEnabledFor(action.level):
         entry = LogEntry.of(action, line, ids, error)
         LOGGER.log(action.level, "%s", entry.line, extra={"entry": entry})

@@ -29,11 +29,11 @@ PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints when the node has joined
 _LINES_KEPT: Final = 50
-_NONE_HEARD: Final = Word(0, 0, Driving.CLAIMS)  #: older than any order of a supervisor
+_NO_ORDER: Final = Word(0, 0, Driving.CLAIMS)  #: older than any order of a supervisor
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NOTICE: Final = 0  #: Stands for a signal's number if the cloud may have given notice; signals begin at 1
-_JOINED: Final = 255  #: Stands for a signal's number if the node has joined; signals end at 64
+_NOTICE: Final = 0  #: Sent like a signal's number when the cloud may have given notice; signals begin at 1
+_JOINED: Final = 255  #: Sent like a signal's number when the node has joined; signals end at 64
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -47,16 +47,16 @@ class _Kept:
     driver: OwnDriver
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
-    was_told: bool = False  #: whether a signal has asked the node to end
+    was_signalled: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
-    heard: Word = _NONE_HEARD  #: the newest order for the driver
+    newest_order: Word = _NO_ORDER  #: the newest order for the driver
 
     def ask_to_end(self) -> None:
         """Drain the node as after a signal; the second call kills the node at once."""
-        if self.was_told:
+        if self.was_signalled:
             self.kill()
             return
-        self.was_told, drains = True, self.is_ending
+        self.was_signalled, drains = True, self.is_ending
         if not self._ends_sooner("the node was asked to end", self.notice_s):
             return
         if drains:
@@ -87,12 +87,12 @@ class _Kept:
         self.process.kill_group()
         self.driver.kill()
 
-    def hear(self, word: Word | None) -> None:
+    def obey(self, word: Word | None) -> None:
         """Apply an order of a supervisor to the driver, unless a newer order was applied already; ignore None."""
-        if word is not None and word[:2] > self.heard[:2]:
-            self.heard = word
-            obey = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}
-            obey[word.driving]()
+        if word is not None and word[:2] > self.newest_order[:2]:
+            self.newest_order = word
+            act = {Driving.CLAIMS: self.driver.allow, Driving.HOLDS: self.driver.hold, Driving.RESTS: self.driver.rest}
+            act[word.driving]()
 
     def read(self, on_start: Callable[[], object]) -> None:
         for line in self.process.end.makefile("rb"):
@@ -124,12 +124,12 @@ class _Kept:
             if self.until_s is not None and time.monotonic() >= self.until_s:
                 self.kill()
             if words.fileno() in ready:
-                self.hear(next_word(words))
+                self.obey(next_word(words))
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
                 self._heed(number, watch, has_ended=code is not None)
 
     def _heed(self, number: int, watch: SpotWatch, *, has_ended: bool) -> None:
-        """Handle a signal's number, or another event's; if Ray ``has_ended``, await only the driver."""
+        """Handle the number of a signal or another event. If Ray ``has_ended``, a signal kills the driver."""
         if number in _ENDS_IT and has_ended:
             self.driver.kill()
         elif number in _ENDS_IT:
@@ -252,7 +252,7 @@ def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
 def remove_dead_listeners(since_s: float) -> None:
     """Remove sockets of Python's ``multiprocessing`` that killed processes of Ray have left, with their folders.
 
-    This considers only folders of this user that were created after ``since_s``, in seconds since 1970.
+    Folders of other users, and folders that have not changed since ``since_s`` (in seconds since 1970), stay.
     """
     with suppress(OSError):
         listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")

@@ -39,7 +39,7 @@ def offer_of(
 ) -> Offer:
     """Return a probed machine's offer.
 
-    ``cpus`` defaults to all cores that the process may use; ``labels`` override labels of codecfleet.
+    ``cpus`` defaults to all usable cores; ``labels`` override codecfleet's; ``cuda_visible`` is CUDA_VISIBLE_DEVICES.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
     if node.shown is None:  # every report says which devices Ray would see

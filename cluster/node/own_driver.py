@@ -25,7 +25,7 @@ _SAID_BY: Final = "codecfleet: "
 
 
 def driver_command(words: Sequence[str]) -> list[str]:
-    """Return the command of a driver with these options; the kernel kills it when the thread that started it ends."""
+    """Return the command of a driver with these options; the kernel kills the driver when its starting thread ends."""
     return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), "driver", *words]
 
 
@@ -67,13 +67,13 @@ class OwnDriver:
         return [] if self._process is None else [self._process.death]
 
     def joined(self) -> None:
-        """Make the next ``tend`` start the driver, because its node has joined; not after ``hold`` or ``rest``."""
+        """Make the next ``tend`` start the driver, as the node has joined; no effect after ``hold`` or ``rest``."""
         if self._wish is _Wish.NOT_YET:
             self._wish = _Wish.RUNS
 
     @property
     def its_keeper(self) -> Mapping[str, str]:
-        """The environment variable with ``keeper``, for processes that send the driver orders; {} without a driver."""
+        """The environment variable with ``keeper``, for processes that give the driver orders; {} without a driver."""
         return {KEEPER: self.keeper} if self._command else {}
 
     def allow(self) -> None:

@@ -164,7 +164,7 @@ class Gcp:
     """The metadata server of Compute Engine, which announces maintenance earlier if the machine has GPUs."""
 
     name = "Google Cloud"
-    interval_s = 1.0  # an answer states no time, so the time left is counted from the question
+    interval_s = 1.0  # short, because no answer states a time: the time left is counted from the first announcement
 
     def __init__(self, *, has_gpus: bool = False, now_s: Callable[[], float] = time.monotonic) -> None:
         self._maintenance_s, self._now_s = _GPU_MAINTENANCE_S if has_gpus else _MAINTENANCE_S, now_s

@@ -131,8 +131,8 @@ async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
 async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSide]]:
     """Yield a function that asks a fleet: the named cluster or, if no cluster is named, the warm fleet.
 
-    Raises UsageError: no cluster is named, and no warm fleet of this code runs; FleetUnavailable: the fleet cannot be
-    reached.
+    Raises UsageError: no cluster is named, and no warm fleet with this version of the code runs; FleetUnavailable: the
+    fleet cannot be reached.
     """
     if named := named_cluster(address):
         async with desk_of(named) as ask:
@@ -179,7 +179,7 @@ async def fleet_status(address: str | None) -> Status | None:
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
     """Until cancelled, show a fleet's status, or why it has none, every ``every_s`` seconds over one connection.
 
-    Raises the errors of ``fleet_desk``, even if the fleet is lost later.
+    Raises the errors of ``fleet_desk``, at the beginning or when the fleet is lost.
     """
     async with fleet_desk(address) as ask:
         while True:

@@ -1,8 +1,8 @@
-"""The speed of engines in frames a second, by number of sessions: start values until workers have measured.
+"""The speed of engines in frames a second, by number of sessions: start values, replaced by measurements of workers.
 
 A start value is the documented rate of one engine, scaled by clock and pixels (NVDEC and NVENC Application Notes, Video
-Codec SDK 13.0). Measurements show how it grows with the number of sessions: a second session per engine adds a few
-percent, a third next to nothing.
+Codec SDK 13.0). Measurements show how the rate grows with the number of sessions: a second session per engine
+adds a few percent, a third next to nothing.
 """
 
 from bisect import bisect_left
@@ -34,8 +34,8 @@ Curve = tuple[tuple[int, float], ...]
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
-"""The largest pictures of SD, HD, Full HD and UHD, in pixels; within each of these ranges,
-an engine codes about the same number of pixels a second."""
+"""Upper bounds, in pixels, of the ranges SD, HD, Full HD and UHD. An engine codes about as many pixels a second for one
+size as for another size in the same range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _joined(measured: Curve, start: Curve) -> Curve:
 
 
 def _until_flat(points: Curve) -> Curve:
-    """End a curve before the first point at which another session adds too little; the result never falls."""
+    """End a curve before the first point at which another session adds too little, so that the curve never falls."""
     kept = [points[0]]
     for sessions, fps in points[1:]:
         before_sessions, before = kept[-1]
@@ -297,7 +297,7 @@ _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 def session_bytes(
     memory: HostMemory, decoded: Stage, encodes: Sequence[Stage], frames: int, *, filters: bool = False
 ) -> int:
-    """Return the most memory that a session takes on its host; ``configs/hardware.toml`` has the numbers of pictures.
+    """Return the most memory that a session takes on its host, for the numbers of pictures in configs/hardware.toml.
 
     ``decoded`` describes the pictures that a processor's stages get, ``encodes`` the stages that encode in software,
     and ``frames`` is the length of the longest segment; ``filters`` says whether pictures are scaled, converted or

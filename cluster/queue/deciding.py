@@ -40,7 +40,7 @@ def same(job: QueuedJob, command: QueuedCommand, tenant: str, option: str) -> Qu
 
 
 def _untraced(command: QueuedCommand) -> QueuedCommand:
-    """Return a command without the id of the trace span that submitted it, which differs each time."""
+    """Return a command without the id of its trace span, which differs at each submission."""
     return replace(command, variables={name: value for name, value in command.variables.items() if name != PARENT})
 
 
@@ -60,7 +60,7 @@ def identified(declared: str, token: str | None, holder: TokenHolder | None, *, 
         raise TenantRefused("the queue does not know this token", f"{owner}, or name the queue that it is for.")
     if holder.is_revoked:
         message = f"the token of {holder.tenant} was revoked"
-        raise TenantRefused(message, f"{owner}. Jobs that were submitted with this one go on.")
+        raise TenantRefused(message, f"{owner}. Jobs that were submitted with the revoked token go on.")
     if declared not in ("", holder.tenant):
         raise TenantRefused(f"the token belongs to {holder.tenant}, not to {declared}", "Leave --tenant out.")
     return holder.tenant

@@ -50,7 +50,7 @@ class Guard:
         self._unread = b""
 
     def run(self, command: list[str], failure: int) -> int:
-        """Run the command, which inherits the descriptor ``failure``; return a shell's code, FENCED, or NOT_STARTED."""
+        """Run the command, which inherits ``failure``; return its exit code as a shell would, FENCED or NOT_STARTED."""
         if clock() >= self._ends_s:
             return FENCED
         try:
@@ -85,7 +85,7 @@ class Guard:
 def main() -> None:
     """Guard a command. The arguments are its deadline, the descriptor for its failure, and the command's words."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # the driver decides; the command would inherit an ignored signal
+        signal.signal(number, lambda *_: None)  # only the driver's orders count; the command would inherit SIG_IGN
     ends_s, failure, *arguments = sys.argv[1:]
     command = [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), *arguments]
     sys.exit(Guard(0, float(ends_s)).run(command, int(failure)))

@@ -44,7 +44,7 @@ class _Transaction:
 
 
 @contextmanager
-def _given_up(connection: "Connection") -> Iterator[None]:
+def _time_limited(connection: "Connection") -> Iterator[None]:
     """Shut the connection down after ``SILENT_S``, because a frozen server does not enforce its own limits."""
 
     def shut_down() -> None:
@@ -84,7 +84,7 @@ class PostgresStore(JobStore):
         with self._lock:
             try:
                 connection = self._connected()
-                with _given_up(connection), connection.transaction():
+                with _time_limited(connection), connection.transaction():
                     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                     ((now_s,),) = connection.execute(f"SELECT {self._now}").fetchall()
                     yield _Transaction(connection, now_s)
@@ -99,7 +99,7 @@ class PostgresStore(JobStore):
             # No prepared statements, because a connection pooler may not support them.
             connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **_SETTINGS)
             try:
-                with _given_up(connection):
+                with _time_limited(connection):
                     self._begin(connection)
             except BaseException:
                 connection.close()

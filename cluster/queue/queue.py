@@ -65,8 +65,8 @@ class Queue:
         """Put a job into the queue, and return it at once.
 
         Args:
-            arguments: a ``TranscodeSpec``, ``BatchSpec`` or ``StillsSpec``; or the command and its arguments, which are
-                not checked: ``["transcode", "film.mkv", "film.mp4"]``.
+            arguments: a ``TranscodeSpec``, ``BatchSpec``, ``LadderSpec`` or ``StillsSpec``; or the command with its
+                arguments, which are not checked: ``["transcode", "film.mkv", "film.mp4"]``.
             job_id: letters, digits, dots, dashes, underscores. If a job already has this id and command, that job is
                 returned. Default: a new id.
             tenant: who submits the job. Default: the token's tenant, or this user.
@@ -79,7 +79,7 @@ class Queue:
 
         Raises:
             QueueFull: the tenant has as many jobs as it may have.
-            TenantRefused: the queue does not accept the token, or not this priority of the tenant.
+            TenantRefused: the queue refuses the token, or the tenant may not give jobs this priority.
             UsageError: the id is invalid, or belongs to another command or tenant; the priority is out of range; the
                 command would refuse the spec; the queue is in a database, and an argument contains a secret.
         """
@@ -116,7 +116,7 @@ class Queue:
         return await asyncio.to_thread(self._store.job, job_id)
 
     async def output(self, job_id: str, after: int = 0) -> Printed:
-        """Return a job's output without its first ``after`` characters; the queue keeps only the last 256 Ki."""
+        """Return a job's output without its first ``after`` characters; the queue keeps its last 256 Ki characters."""
         return await asyncio.to_thread(self._store.output, job_id, after)
 
     async def cancel(self, job_id: str) -> QueuedJob:

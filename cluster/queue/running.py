@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from ...actors.process.running import Running, signal_name, start_command
 from ...errors import InputNotFound, Retry, UsageError, WorkError
-from ..fleet_variables import FAILURE, TOLD_BYTES
+from ..fleet_variables import FAILURE, FAILURE_BYTES_MAX
 from .guard import FENCED, STOP
 from .store import OUTPUT_MAX
 from .values import QueuedCommand, RunEnd, Usage
@@ -68,7 +68,7 @@ class GuardedRun:
         self._order(STOP)
 
     def kill(self) -> None:
-        self.process.end.close()  # as if this driver had died
+        self.process.end.close()  # the guard then kills the command, as if this driver had died
 
     def take_output(self) -> str:
         printed, self._printed = self._printed, ""
@@ -77,7 +77,7 @@ class GuardedRun:
     async def end(self) -> RunEnd:
         try:
             await self._read_output()
-            return _run_end(await asyncio.to_thread(self.process.wait), os.pread(self.failure, TOLD_BYTES, 0))
+            return _run_end(await asyncio.to_thread(self.process.wait), os.pread(self.failure, FAILURE_BYTES_MAX, 0))
         finally:
             self.kill()
             os.close(self.output)

@@ -17,7 +17,7 @@ from .store import JobStore, Transaction, storable
 BUSY_S: Final = 10.0
 """How long a transaction waits for other programs' transactions."""
 _LOOK_S: Final = 0.02
-_APPLICATION: Final = 0x63664A51  #: Marks a file as a queue, in its header: "cfJQ"
+_APPLICATION: Final = 0x63664A51  #: SQLite's application id in the header of a queue's file: "cfJQ"
 _CONTENT: Final = (
     "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version), "
     "(SELECT count(*) FROM sqlite_master)"

@@ -67,8 +67,8 @@ _USES: Final = (
     "UNION ALL SELECT tenant, 1, began_s, ?, 0, 0, 0 FROM codecfleet_jobs WHERE state = 'running') AS attempts "
     "GROUP BY tenant"
 )
-"""Each tenant's use: how many attempts run, the time of all attempts since the window's beginning, and the resources of
-the attempts that ended since then.
+"""Each tenant's use: how many attempts run, the time of all attempts in the window, plus ``CLAIM_S`` for each, and the
+resources of the attempts that ended in the window.
 """
 _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
@@ -242,7 +242,7 @@ class JobStore(ABC):
             return _saved(at, job)
 
     def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority, which counts whenever the job is queued. Raises TenantRefused: see ``submit``."""
+        """Change a job's priority, which counts when the job is next queued. Raises TenantRefused: see ``submit``."""
         with self._current() as at:
             job = self._named(at, job_id)
             allow(priority, job.tenant, _policy(at).quota(job.tenant))
@@ -320,7 +320,7 @@ class JobStore(ABC):
 
     @contextmanager
     def _current(self) -> Iterator[Transaction]:
-        """Begin a transaction; first, take running jobs back whose lease has ended."""
+        """Begin a transaction that first takes back the running jobs whose lease has ended."""
         with self.transaction() as at:
             running = QueueState.RUNNING.value
             for job in _found(at.rows(_SELECT + "WHERE state = ? AND lease_ends_s <= ?", running, at.now_s)):

@@ -81,7 +81,7 @@ class QueuePolicy(_Table):
         return self.default if own is None else self.default.model_copy(update=own.model_dump(exclude_unset=True))
 
     def to_text(self) -> str:
-        """Return as JSON the keys that the policy sets."""
+        """Return the keys that the policy sets, with their values, as JSON."""
         return self.model_dump_json(exclude_unset=True)
 
 
@@ -92,7 +92,7 @@ def load_queue_policy(path: str | Path) -> QueuePolicy:
 
 @lru_cache(maxsize=8)
 def policy_of_text(text: str) -> QueuePolicy:
-    """Return the policy that ``to_text`` has written; for "", the policy of a queue that was given none.
+    """Return the policy that ``to_text`` has written; for "", the default policy.
 
     Raises QueueUnavailable: another version has written the text.
     """

@@ -140,7 +140,7 @@ class QueuedJob:
     losses: int = 0  #: how many attempts ended because the driver's lease ended
     driver: str = ""  #: the driver that runs the job, or ran it last
     lease_ends_s: float = 0.0  #: when the driver loses the job, unless it renews the lease
-    waits_until_s: float = 0.0  #: the job waits until then; after a first failure, only for its last driver
+    waits_until_s: float = 0.0  #: when the job may be claimed again; after a first failure, other drivers need not wait
     began_s: float | None = None  #: when the last attempt began
     ended_s: float | None = None  #: when the job ended
     is_cancelling: bool = False  #: whether the driver has to stop the job

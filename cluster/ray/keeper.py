@@ -1,8 +1,8 @@
-"""Sends orders to the program that keeps a node. An order says what the node's driver of a queue may do.
+"""Sends orders to a node's keeper: the program that runs Ray on the node and, if asked to, a driver of a queue.
 
-The program does not connect to Ray, because Ray might then end it. A task of Ray on the node passes on the orders. Ray
-starts no task on a node that it drains, so the driver's jobs pass on orders too. The orders are datagrams to the
-program's socket, whose abstract name (unix(7)) leaves no file when the program is killed.
+An order says what this driver may do. The keeper does not connect to Ray, because Ray might then end it; a task of Ray
+on the node passes on the orders. Ray starts no task on a node that it drains, so the driver's jobs pass on orders too.
+The orders are datagrams to the keeper's socket, whose abstract name (unix(7)) leaves no file if the keeper is killed.
 """
 
 import os
@@ -30,10 +30,7 @@ class Driving(Enum):
 
 
 class Word(NamedTuple):
-    """An order for a driver, with the supervisor's term and the event's number.
-
-    The newest order has the largest numbers.
-    """
+    """An order for a driver. The supervisor's term and the event's number tell which order is newer."""
 
     term: int
     event: int
@@ -41,19 +38,19 @@ class Word(NamedTuple):
 
 
 def keeper_name() -> str:
-    """Return the name of the socket of the program that keeps this process's node; "" if the node has no driver."""
+    """Return the name of the socket of this node's keeper; "" if the node has no driver."""
     return os.environ.get(KEEPER, "")
 
 
 def tell_keeper(word: Word, within_s: float = SEND_LIMIT_S) -> None:
-    """Send an order to the program that keeps this process's node. Without a driver on the node, do nothing.
+    """Send an order to this node's keeper. Without a driver on the node, do nothing.
 
     Raises OSError: the order could not be sent within ``within_s`` seconds.
     """
     if name := keeper_name():
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
             end.settimeout(within_s)
-            with suppress(ConnectionRefusedError):  # the program has ended
+            with suppress(ConnectionRefusedError):  # the keeper has ended
                 end.sendto(_WORD.pack(word.term, word.event, word.driving.value), f"\0{name}")
 
 
@@ -68,7 +65,7 @@ def words_heard() -> Iterator[tuple[socket.socket, str]]:
 
 
 def next_word(end: socket.socket) -> Word | None:
-    """Return the next order of a socket, which must be readable; None if another user sent it."""
+    """Return the next order that has arrived at a socket; None if another user sent it."""
     content, ancillary, _, _ = end.recvmsg(_WORD.size, socket.CMSG_SPACE(_SENDER.size))
     senders = [_SENDER.unpack(data) for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS]
     if [user for _, user, _ in senders] != [os.geteuid()]:

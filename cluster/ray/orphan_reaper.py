@@ -1,7 +1,7 @@
 """Ends the processes that a killed driver leaves behind: the kernel kills its children, but not its grandchildren.
 
-This program uses only the standard library. It reads from a pipe. If the pipe closes before a line arrives, the driver
-was killed.
+This program uses only the standard library. It reads from a pipe to the driver: if the pipe closes before a line
+arrives, the driver was killed.
 """
 
 import os

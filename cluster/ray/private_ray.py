@@ -99,7 +99,7 @@ def start_private_ray() -> PrivateRay:
         watch.reap()
         if isinstance(error, FleetUnavailable):
             raise
-        message = f"the embedded Ray did not start: {first_line(error)}"
+        message = f"the private Ray did not start: {first_line(error)}"
         raise FleetUnavailable(message, CHECK_SPACE) from error
     return replace(started, liveness=Liveness(processes_in(directory)), notes=notes)
 

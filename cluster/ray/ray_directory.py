@@ -44,7 +44,7 @@ def make_directory() -> tuple[Path, int]:
             problem = f"{base} cannot be written: {error.strerror}"
         else:
             return directory, lock
-    message = f"the embedded Ray has no place for its files: {problem}"
+    message = f"the private Ray has no place for its files: {problem}"
     raise FleetUnavailable(message, "Set RAY_TMPDIR to a short path that is writable and has free space.")
 
 

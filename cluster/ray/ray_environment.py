@@ -34,7 +34,8 @@ _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables to change for a private Ray; None means that a variable is removed.
 
-    Ray gets the ``chosen`` variables. The user's own settings of Ray are removed, because they are meant for clusters.
+    Ray gets the ``chosen`` variables. The user's own settings of Ray, except ``DEATH_KNOBS``, are removed, because they
+    are meant for clusters.
     """
     strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
     return {**dict.fromkeys(strange), **_death_knobs(around), **chosen}

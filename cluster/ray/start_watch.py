@@ -96,7 +96,7 @@ class StartWatch:
     def _failed(self, what: str, next_step: str) -> FleetUnavailable:
         cause = cause_in([(path.stem, _tail(path)) for path in self._logs()])
         because = f": {cause}" if cause else ""
-        return FleetUnavailable(f"the embedded Ray did not start: {what}{because}", next_step)
+        return FleetUnavailable(f"the private Ray did not start: {what}{because}", next_step)
 
     def _logs(self) -> list[Path]:
         """Return Ray's logs, first the logs of agents, because the other processes end when an agent ends."""

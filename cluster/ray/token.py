@@ -39,12 +39,12 @@ def read_token(around: Mapping[str, str]) -> str:
 
 
 def sign_in(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that makes a program present its token; {} without a token, or if a mode is set."""
+    """Return the variable that makes a program present its token; {} without a token, or if RAY_AUTH_MODE is set."""
     return {MODE: _BY_TOKEN} if MODE not in around and read_token(around) else {}
 
 
 def lacks_token(around: Mapping[str, str]) -> bool:
-    """Return whether the mode requires a token, but there is none."""
+    """Return whether RAY_AUTH_MODE requires a token, but there is none."""
     return around.get(MODE, "").lower() == _BY_TOKEN and not read_token(around)
 
 

@@ -61,7 +61,7 @@ class RefusedCall(NamedTuple):
 
 
 _BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, int], ...]]]] = {
-    # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: a process may have all rights in a new namespace.
+    # The CLONE_NEW* flags for namespaces: in a new namespace, a process may have all rights.
     "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
     # TIOCSTI and TIOCLINUX insert input into the terminal of the command.
     "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),

@@ -65,7 +65,7 @@ class SimulatedDevice:
     virtualization: int = 0  #: the mode in NVML: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0  #: the share of the engines that a scheduler with fixed or equal shares gives the vGPU
+    share: float = 1.0  #: a vGPU's share of the engines under a scheduler with fixed or equal shares
     licensed: bool | None = None  #: whether the device has a licence for vGPU software; None if no licence is needed
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None

@@ -137,7 +137,7 @@ def load_fleet(path: str | Path) -> SimulatedFleet:
 
 
 def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
-    """Return a copy of a machine without missing values; error messages begin with ``where``.
+    """Return a machine with its missing values filled in; error messages begin with ``where``.
 
     Raises UsageError if ``hardware`` lacks the machine's model or MIG profile.
     """

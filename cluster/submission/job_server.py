@@ -54,7 +54,7 @@ class RayJob:
 class JobServer:
     """The job server of a cluster, at the address of the cluster's dashboard.
 
-    Raises UsageError if this is not an address.
+    Raises UsageError if the address is not an HTTP URL.
 
     Every method may raise FleetUnavailable: the server does not answer, or refuses our token.
     """
@@ -90,7 +90,7 @@ class JobServer:
         return self._of(job_id, lambda: self._client.stop_job(job_id))
 
     def printed(self, job_id: str) -> str:
-        """Return the output of a job so far. Raises UsageError as ``job`` does."""
+        """Return all that a job has printed. Raises UsageError as ``job`` does."""
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
     def log(self, job_id: str) -> AsyncIterator[str]:

@@ -28,7 +28,7 @@ class HealthAgent:
         self._poll = HealthPoll(pynvml)
 
     def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return every device's health, or why NVML does not answer; ``pids`` are codecfleet's processes."""
+        """Return every device's health, or why NVML does not answer; ``pids`` are the node's workers."""
         return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 
 

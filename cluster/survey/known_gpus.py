@@ -15,7 +15,7 @@ from ..worker_names import NodeId
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
-"""More GPUs than any machine has, so that Ray's count hides none of them."""
+"""More GPUs than any machine has: before Ray has counted the GPUs, its count must not hide any of them."""
 
 
 @dataclass(frozen=True, slots=True)

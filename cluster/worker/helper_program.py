@@ -1,4 +1,4 @@
-"""The program of a worker's helpers.
+"""The program of a worker's helpers: child processes to which the worker passes some of its work.
 
 The role ``second`` means the second process on a GPU. The roles for work that runs alone are ``gpu``, ``cpu``, and
 ``dla#`` with the number of the worker's DLA.

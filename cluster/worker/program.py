@@ -20,9 +20,9 @@ from .helper_program import CPU, spawn_helper
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
 _NICENESS: Final = 15
-"""The niceness of Ray's workers. The process that hands out work and the user's programs have priority."""
+"""The same niceness as Ray's workers have, so that the user's programs and the process that hands out work go first."""
 _KILLED_FIRST: Final = "1000"
-"""The OOM score of Ray's workers. The kernel kills a worker before the process that can replace it."""
+"""The same OOM score as Ray's workers have, so that the kernel kills a worker before the process that replaces it."""
 
 
 class WorkerSeat:

@@ -37,7 +37,7 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """A worker process, which Ray calls in several event loops; the worker's host runs in a separate loop.
+    """A worker process in Ray. Ray calls its methods in several event loops; the worker's host has a loop of its own.
 
     Args:
         slots: how many tasks the process runs at the same time.

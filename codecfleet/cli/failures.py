@@ -97,12 +97,12 @@ def tell_driver(**facts: object) -> None:
 
     A later fact replaces an earlier fact of the same name.
     """
-    from ..cluster.fleet_variables import FAILURE, TOLD_BYTES
+    from ..cluster.fleet_variables import FAILURE, FAILURE_BYTES_MAX
 
     descriptor = os.environ.get(FAILURE, "")
     if descriptor.isdigit():
         with suppress(OSError, ValueError):
-            before = os.pread(int(descriptor), TOLD_BYTES, 0)
+            before = os.pread(int(descriptor), FAILURE_BYTES_MAX, 0)
             told = {**json.loads(before or "{}"), **facts}
             os.pwrite(int(descriptor), json.dumps(told).encode().ljust(len(before)), 0)
 

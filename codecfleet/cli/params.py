@@ -118,7 +118,7 @@ def with_spec_options(
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values as a dictionary by field. Raises UsageError if a value is invalid."""
+    """Return the parsed values of the options that were given, by field. Raises UsageError if a value is invalid."""
     options = options_of(model)
     return {
         field: options[field].kind.read(options[field].flag, value)

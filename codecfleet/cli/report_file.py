@@ -73,7 +73,7 @@ class ReportFile:
         """
         if self._path is None:
             return
-        content = text.encode(errors="backslashreplace")  # names that are not valid text are escaped as in JSON
+        content = text.encode(errors="backslashreplace")
         try:
             if self._stream is None:
                 write_whole(self._path, content)

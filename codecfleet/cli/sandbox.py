@@ -80,7 +80,7 @@ def _refusal(files: FileUse) -> str:
     from ..actors.tracing import is_traced
 
     if not all(map(is_local, (*files.reads, *files.writes))):
-        return "it reads or writes a store"
+        return "it reads from or writes to a remote URL"
     if not files.starts_workers:
         return ""
     if files.may_send_traces and is_traced(os.environ):

@@ -306,7 +306,7 @@ class Services:
         return fleet_desk(address)
 
     def keep_events(self, address: str | None, file: str) -> Answer:
-        """Write the recent decisions of a cluster's supervisor to a file."""
+        """Write the recent events of a cluster's supervisor to a file."""
         import asyncio
 
         from ..cluster.fleet_variables import EVENTS

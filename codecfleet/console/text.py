@@ -130,7 +130,7 @@ def _frames_text(report: "Report") -> str:
     proof = report.proof
     due = proof.frames_in if proof.frames_due is None else proof.frames_due
     same = due == proof.frames_out == proof.output_frames
-    held = "every frame appears once" if report.frame_rate is None else f"all {report.frame_rate} of each second"
+    held = "every frame appears once" if report.frame_rate is None else f"all {report.frame_rate} frames of each second"
     counts = f"{proof.frames_in} in, {proof.frames_out} out, {proof.output_frames} read back"
     return f"{counts}: {held if same else 'DIFFERENT'}"
 
@@ -138,7 +138,7 @@ def _frames_text(report: "Report") -> str:
 def _times_text(report: "Report") -> str:
     proof, due = report.proof, "equal to the source's"
     if report.frame_rate is not None:
-        due = f"a multiple of 1 / ({report.frame_rate}) s later"
+        due = f"a multiple of 1 / ({report.frame_rate}) s after the first"
     elif report.start_s is not None and _seconds(report.start_s):
         due = f"the source's, counted from its first picture at or after {_decimal(report.start_s)} s"
     held = f"each {due}" if proof.times_equal else "DIFFERENT"

@@ -24,7 +24,7 @@ from .packages import film as film_with_sound
 
 PRESET = """
 codec = "h264"
-preset = 1
+preset = 2
 keyframe_interval = "0.5"
 audio = "aac"
 [[rendition]]

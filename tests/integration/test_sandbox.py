@@ -177,7 +177,7 @@ def test_where_it_is_required_and_impossible(tmp_path: Path) -> None:
     """A remote film gives exit code 4, and no message about the sandbox if that is off."""
     done = run_cli("probe", "memory://nothing/a.mkv")
     assert done.returncode == 4
-    assert "cannot be confined: it reads or writes a store" in done.stderr
+    assert "cannot be confined: it reads from or writes to a remote URL" in done.stderr
     assert run_cli("probe", "memory://nothing/a.mkv", sandbox="auto").returncode == 3
     assert not list(tmp_path.iterdir())
 

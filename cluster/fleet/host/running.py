@@ -41,7 +41,7 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until asked to end.
+    """Serve as the user's warm fleet until asked to end, or until no program has been connected for ``idle_s``.
 
     If a warm fleet of this code already runs, only report its process to ``starter``.
     """
@@ -55,17 +55,17 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
             await pool.start()
             listener, inode = place.listen(name), place.inode(name)
         greeting, end = Greeting(VERSION or "unknown", pool.state.slots, idle_s), partial(leave, name, inode)
-        keeper = Keeper(listener, _served(pool), greeting, end)
+        server = WarmServer(listener, _served(pool), greeting, end)
         end_with_ray(lambda: pool.lost, end)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, keeper.stop)
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
         _tell(starter, os.getpid(), greeting, is_new=True)
-        await keeper.run()
+        await server.run()
     except CodecfleetError as error:
         _exit(str(error))
 
 
-class Keeper:
+class WarmServer:
     """Greets each program that connects to ``listener``, and lets the program use a started pool.
 
     At the end, calls ``leave`` and closes the listener and the pool.

@@ -46,13 +46,13 @@ def connecting_pool(
     """Return a pool that opens its connection when it starts, and releases it when it closes.
 
     Args:
-        address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
+        address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or a private Ray.
         slots: the most slots; None for one per core.
-        dlas: how many DLAs of this machine run networks; only for an embedded Ray, whose workers then start with the
+        dlas: how many DLAs of this machine run networks; only for a private Ray, whose workers then start with the
             first work.
         name: this client's name at a cluster's supervisor.
-        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs save time. If
-            this is None, Ray starts first.
+        start_process: starts a worker's process on this machine. With it, a private Ray starts only if GPUs save time;
+            without it (None), Ray starts first.
     """
     if start_process is not None:
         return LeasedPool(partial(_reach_here, slots, partial(_connect, address), start_process), slots, name=name)

@@ -166,7 +166,7 @@ class LeaseClient:
             return
         self._answered_s, self._defects = self._clock(), 0
         if grants.word is not None:
-            with suppress(OSError):  # the next grants repeat the word
+            with suppress(OSError):  # the next grants repeat the order
                 tell_keeper(grants.word, within_s=0)
         if grants.number > self.grants.number:
             self._accept(grants)
@@ -174,7 +174,7 @@ class LeaseClient:
     async def _miss(self, error: Exception, silence_s: float) -> None:
         is_late = isinstance(error, TimeoutError)
         reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
-        # A supervisor that answers late may be restarting, but a defect would occur again.
+        # A supervisor that does not answer may be restarting, but one that answers with an error has a defect.
         self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
             self._accept(self._unrecoverable(f"the supervisor failed: {reason}"))

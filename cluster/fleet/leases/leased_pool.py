@@ -347,7 +347,7 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # ends the worker, which confirms the outcome and loses the other work there
+                handle.end()  # the worker waits for this before it ends itself; its other work is lost
                 self._lose(worker, outcome.error.message, broken=True)
                 return
         except Exception as error:  # noqa: BLE001 - ``classify`` handles every error of Ray
@@ -369,7 +369,7 @@ class LeasedPool(Pool):
         elif (wait_s := pending.wait_s(outcome)) is not None:
             asyncio.get_running_loop().call_later(wait_s, self._queue, pending)
         else:
-            # This pool cancels only runs that have ended already.
+            # This pool cancels only runs whose result is set already, so this work was cancelled by a supervisor.
             is_abandoned = isinstance(outcome.error, Cancelled)
             error = abandoned(pending.work.label) if is_abandoned else outcome.error
             error.where = worker

@@ -105,7 +105,7 @@ class Leases:
         return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
 
     def submitted(self, task: int, work: Work[Any]) -> list[Effect]:
-        """Queue work under the number ``task``; the same work may have been queued before."""
+        """Queue work under the number ``task``; the same work may have been queued under another number before."""
         self._work[task] = work
         self._jobs.setdefault(work.job, _Job()).waiting.append(task)
         return self._hand_out(work.job)
@@ -154,7 +154,7 @@ class Leases:
         return effects
 
     def granted(self, grants: Grants) -> list[Effect]:
-        """Write off dead workers, give each job its newly granted slots, and return the effects."""
+        """Write off dead workers, replace each job's slots by the granted slots, and start tasks in free slots."""
         effects: list[Effect] = []
         for worker in sorted(grants.dead):
             effects += self.died(worker, "the supervisor found it dead")
@@ -239,7 +239,7 @@ class PendingWork:
     packed: bytes  # the pickled work
     blobs: tuple[Any, ...]  # references to the work's blobs
     run: WorkRun[Any]  # the run that the submitter awaits
-    task: int = -1  # the work's number in ``Leases``, which changes after each refused encoder session
+    task: int = -1  # the work's number in ``Leases``; a new one after each refused encoder session
     refusals: int = 0  # how many times an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:

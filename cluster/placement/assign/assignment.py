@@ -35,8 +35,7 @@ def place(
     """Return where each demand's segments run, and why not elsewhere.
 
     Job names are unique. The order of demands and nodes does not matter, but the order of a node's equal devices does.
-    ``in_full`` also lists, for each job, the devices that are busy or not needed, which are thousands in a large
-    cluster.
+    If ``in_full``, each job's refusals also list the devices that are busy or not needed: thousands in a large cluster.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -54,7 +53,7 @@ def place(
 
 
 def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
-    # Equal jobs share lanes, by option and number of sessions.
+    # The lanes of equal jobs differ only in the job: {(option's index, sessions): lane}.
     known: dict[Options, dict[tuple[int, int], Lane]] = {}
     for claim in claims:
         job, lanes = claim.demand.job, known.setdefault(claim.options, {}) if claim.given else {}
@@ -161,7 +160,7 @@ class _Refusals:
             yield Refusal(demand.job, reason, tuple(devices_of_it))
 
     def _why_too_large(self, found: Sequence[PlacementOption]) -> str:
-        """Return a reason if one segment needs more memory than any capable host has, otherwise ""."""
+        """Return why the job is too large, if a segment needs more memory than any capable host has; otherwise ""."""
         if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
             return ""
         needs = gigabytes(min(option.recipe.host_bytes for option in found))

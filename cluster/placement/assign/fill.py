@@ -26,7 +26,7 @@ class Claim:
     limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
-    share: float = 0.0  # the largest part that the sessions use of the fleet's engines of one kind
+    share: float = 0.0  # the largest fraction of the fleet's engines of one kind that the sessions use
 
     @property
     def first(self) -> PlacementOption:
@@ -50,7 +50,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        # The claims with a first session on each device, by the device's index.
+        # The claims whose only session is on each device, by the device's index.
         self._holders: dict[int, list[Claim]] = {}
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}
@@ -63,7 +63,7 @@ class Fill:
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each track's encoder kind: the one that finishes soonest with the capacity left by earlier claims."""
+        """Choose each claim's encoder kinds: those that finish soonest with the capacity that earlier claims leave."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []

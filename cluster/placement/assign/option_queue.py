@@ -1,4 +1,4 @@
-"""The order in which sessions of a demand take the demand's options."""
+"""The order in which a demand's sessions take the demand's options."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,12 +11,12 @@ from .recipes import Recipe
 
 _STEP = log(1.25)
 _NO_GAIN = -1_000_000
-_LAST = 10_000_000  # more than any step
-_BESIDE_GPU = 1 << 30  # larger than any number of sessions
+_LAST = 10_000_000  # larger than any step of gain: nodes of last resort come after all others
+_BESIDE_GPU = 1 << 30  # larger than any number of sessions: hosts with a GPU come after hosts without one
 _EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
-"""A host's best option: rank and gain, load, open GPU sessions, position, the host's ``changes``. Less is better."""
+"""A host's best option as a sort key: rank and gain, load, open GPU sessions, position; then the host's ``changes``."""
 
 
 class PlacementOption(NamedTuple):
@@ -25,7 +25,7 @@ class PlacementOption(NamedTuple):
     site: Site
     recipe: Recipe
     rank: int  # 1 on nodes that are used only as a last resort, otherwise 0
-    share: float  # the fraction of the fleet's engines that one session takes
+    share: float  # the largest fraction of the fleet's engines of one kind that one session takes
 
 
 class OptionQueue:
@@ -86,7 +86,7 @@ class OptionQueue:
     def _best(self, positions: Sequence[int]) -> _Entry | None:
         """Return the best option that fits on a host; None if no option fits."""
         best: _Entry | None = None
-        like: PlacementOption | None = None  # options with the same recipe and equal loads are no better
+        like: PlacementOption | None = None  # the last option examined: one with its recipe and loads is no better
         for position in positions:
             site, recipe, rank, _ = option = self._options[position]
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:

@@ -55,7 +55,7 @@ class Options:
 
     @cached_property
     def queue(self) -> OptionQueue:
-        """All options, in the order of use."""
+        """All options, in the order in which sessions take them."""
         return OptionQueue(self.found, self._ledger)
 
     @cached_property
@@ -109,7 +109,7 @@ class Catalogue:
             members = classes.get(key) or classes.setdefault(key, SiteClass(refusal, rank))
             members.sites.append(site)
         self._classes = list(classes.values())
-        # One of each set of equal devices that have NVENC, whatever its state.
+        # One site for each set of equal devices, whatever the states of the devices.
         samples = {key[0]: members.sites[0] for key, members in classes.items()}
         self._encoding = [site for site in samples.values() if site.device.engines.get(Engine.NVENC, 0) > 0]
         found = {nvenc_kind(site.device) for site in self._encoding}

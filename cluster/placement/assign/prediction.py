@@ -26,7 +26,7 @@ class Prediction:
     # The time from the start of the first session to the end of the last segment; None if nothing was placed.
     wall_s: float | None
     gpu_s: float  # total time for which GPUs or slices are held
-    cpu_s: float  # total time of all cores in use
+    cpu_s: float  # core-seconds: the time that each core is in use, summed over all cores
     lanes: tuple[LaneSchedule, ...]
 
 

@@ -55,7 +55,7 @@ class Recipe:
     kinds: Kinds
     fps: float  # the session's speed on an otherwise idle host
     engines: tuple[SessionLoad, ...] = ()
-    cores: float = 0.0  # hardware threads of the host
+    cores: float = 0.0  # how many hardware threads of the host the session uses
     encoder_sessions: int = 0
     device_bytes: int = 0
     host_bytes: int = 0
@@ -125,8 +125,8 @@ class RecipeRequest:
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
         """Return why a GPU is not worth using if it only decodes; "" if it is worth using.
 
-        ``hybrid`` decodes on the GPU and encodes on the cores. Documented rates decide until this has been measured,
-        because a comparison with measured rates of the cores alone would send work back and forth.
+        ``hybrid`` decodes on the GPU and encodes on the cores. Documented rates decide until the cores have been
+        measured beside this GPU; measured rates of the cores alone would send work back and forth.
         """
         cores = beside(self.processor, self.device.name)
         is_measured = all(measured_core_fps(self.rates, cores, stage) > 0 for stage in self.stages.encodes)

@@ -89,7 +89,7 @@ class Node:
     release: str = ""  # codecfleet's version, "" if unknown
     machine_uuid: str = ""  # a virtual machine's UUID, which the host knows too; "" if it may not be read
     search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None if the node's value stays
-    keeper: str = ""  # the socket's name of the program that keeps the node and its driver; "" without a driver
+    keeper: str = ""  # the socket of the node's keeper (see ``ray/keeper.py``); "" without a driver
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
 
     @property

@@ -46,8 +46,8 @@ class Policy(BaseModel):
     feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for each session that a GPU decodes and encodes
     sessions_per_device: Annotated[int, Field(ge=1)] = 64  # the most sessions on one GPU or slice
     memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # the fraction of device and host memory left free
-    # A GPU decodes for the cores only if a session gains this factor in speed; smaller gains are within the error of
-    # the rates.
+    # A GPU decodes for the cores only if that makes a session faster by at least this fraction; smaller gains are
+    # within the error of the rates.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start. A job for which the GPU only decodes must save more time than this.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0

@@ -28,9 +28,9 @@ def preview_of(
 ) -> PlacementPreview:
     """Return where a demand would be placed.
 
-    A demand that can choose its encoder is placed together with ``others``, any other demand by itself. A demand that
-    requires NVENC is placed by itself if ``others`` use every NVENC, because the job would have to wait for an NVENC.
-    ``idle`` has all nodes, without any work, or is None if more nodes may join.
+    A demand that can choose its encoder is placed together with ``others``, any other demand alone. If ``others`` use
+    every NVENC, a demand that requires NVENC is placed alone too: its job waits for an NVENC. ``idle`` has all nodes,
+    without any work; None if more nodes may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]

@@ -28,7 +28,7 @@ class ChildEnd(Enum):
 
     RETURNED = "returned"  #: the probe finished
     RAISED = "raised"  #: the probe raised the exception that ``detail`` names
-    EXITED = "exited"  #: the process called exit() with the code that ``detail`` names
+    EXITED = "exited"  #: the process exited with the error code that ``detail`` names, or could not start
     KILLED = "killed"  #: a signal ended the process, as in a crash
     TIMED_OUT = "timed out"  #: the process was killed at its time limit
 
@@ -39,7 +39,7 @@ class ChildOutcome:
 
     end: ChildEnd
     values: tuple[Any, ...] = ()  #: all values that the probe returned or yielded before the process ended
-    detail: str = ""  #: how the process ended, in one line; "" if the probe finished
+    detail: str = ""  #: why the probe did not finish, in one line; "" if it finished
     said: str = ""  #: the last lines that the process printed
 
     @property
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""If this many cases kill their processes, the machine itself counts as faulty, and no more cases are tried."""
+"""How many child processes try cases, one after another; if this many end early, the machine itself may be faulty."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 

@@ -127,7 +127,7 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
     device = _handle(cuda, ordinal)
     text, raw = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
-    # The first version would return the UUID of the GPU for a MIG instance.
+    # For a MIG instance, cuDeviceGetUuid would return the UUID of its GPU.
     identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
     attributes = {each: _answer(*_attribute(cuda, device, each)) for each in ATTRIBUTES}
     major, minor = attributes.pop("compute_capability_major"), attributes.pop("compute_capability_minor")
@@ -147,7 +147,7 @@ def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: str) -> tuple
 
 
 def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice) -> Iterator[str | CudaDevice]:
-    """Yield the device with its memory; then the same device with the result of loading a kernel."""
+    """Yield the device with its context's return code and free memory, then with the result of loading a kernel too."""
     device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
@@ -187,7 +187,7 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why NVRTC compiled no kernel; ``code`` is its return code, or None if it cannot produce machine code."""
+    """Return why NVRTC compiled no kernel; ``code`` is NVRTC's return code, or None if its version makes no binary."""
     said = "produced no machine code" if code is None else f"returned {code}"
     return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 
@@ -235,7 +235,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" without one."""
+    """Return the path of a mapped file with a name that starts with ``beginning``; "" if this process maps none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

@@ -27,12 +27,12 @@ class DriverChoice:
 
     search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None leaves it unchanged
     folder: str = ""  # the compat package's folder; "" for the system's driver
-    reason: str = ""  # a sentence without a full stop; "" if there was no choice
-    failed: bool = False  # whether a trial failed, or no alternative could be tried
+    reason: str = ""  # why workers load this driver, as a sentence without a full stop; "" if there was no choice
+    failed: bool = False  # whether the trial failed, a named package is missing, or a broken one cannot be bypassed
 
     @property
     def note(self) -> str:
-        """The line for a job's report; "" if workers load the system's driver and nothing failed."""
+        """The line for a job's report; "" if LD_LIBRARY_PATH stays unchanged and nothing failed."""
         return self.words if self.failed or self.search_path is not None else ""
 
     @property
@@ -88,7 +88,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice on a machine without a compat package, which is a failed choice if a folder was configured."""
+    """Return the choice if no compat package was found; it has failed if CODECFLEET_CUDA_COMPAT names a folder."""
     named = compat_folder(environ)
     return (
         DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
@@ -120,7 +120,7 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return the search path without the broken compat package, if that path led to the package."""
+    """Return a candidate that bypasses the loaded compat package, if it is broken and LD_LIBRARY_PATH names it."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"

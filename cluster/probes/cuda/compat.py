@@ -163,7 +163,7 @@ def _context(device: CudaDevice) -> Diagnosis:
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
-    """Judge whether toolkits and drivers support this generation of GPUs; ``driver`` is "" if unknown."""
+    """Judge whether toolkits and drivers support the device's generation of GPUs; ``driver`` is "" if unknown."""
     if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"

@@ -106,7 +106,7 @@ def kernel_module(root: Path) -> Maybe[KernelModule]:
 def packages_here(
     root: Path, module: Maybe[KernelModule], environ: Mapping[str, str], linked: Iterable[str]
 ) -> tuple[CudaLibrary, ...]:
-    """Return the compat packages in the folders of toolkits and on the library search paths, including ``linked``."""
+    """Return the compat packages in toolkits' folders, in folders that ``environ`` names, and in ``linked`` folders."""
     named = (*environ.get("LD_LIBRARY_PATH", "").split(":"), compat_folder(environ), *linked)
     found = compat_libraries(root, (folder for folder in named if folder.startswith("/")))
     return tuple(library for library in found if is_compat_library(library, module))

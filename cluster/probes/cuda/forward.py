@@ -184,7 +184,7 @@ def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Judge a Jetson's upgrade package by the result of cuInit: its library's ELF note lists no driver branches."""
+    """Judge a Jetson's upgrade package by the result of cuInit, because the library's note lists no driver branches."""
     rule, package = "a Jetson upgrade package names only its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")

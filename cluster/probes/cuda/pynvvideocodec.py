@@ -75,8 +75,8 @@ def _failure(detail: str) -> Unavailable:
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
     """Judge the package on a machine with an NVIDIA driver; the verdict names the first unmet requirement.
 
-    Trials decide. A requirement of the import matters only if the import failed, and a requirement of a session only if
-    no session worked (``codecs_work``).
+    A requirement of the import matters only if the import failed, and a requirement of a session only if no session
+    worked (``codecs_work`` is false).
     """
     if isinstance(package.version, Unavailable):
         because, limits = package.version.reason, ("decoding and encoding on NVIDIA's engines",)

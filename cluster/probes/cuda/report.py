@@ -103,7 +103,7 @@ class CudaReport:
     init_code: Maybe[int] = NOT_ASKED  # the return code of cuInit
     device_count: Maybe[int] = NOT_ASKED
     devices: tuple[CudaDevice, ...] = ()
-    codec_libraries: dict[str, Maybe[str]]  # the file that each of ``ask.CODEC_LIBRARIES`` loaded
+    codec_libraries: dict[str, Maybe[str]]  # the path of the loaded file, for each of ``ask.CODEC_LIBRARIES``
     nvenc_api: Maybe[str] = NOT_ASKED  # the driver's newest NVENC interface ("13.0")
     runtimes: tuple[RuntimeInUse, ...] = ()
     nvrtc: Maybe[str] = NOT_ASKED  # the version of NVRTC, which compiles kernels

@@ -28,7 +28,7 @@ _MINOR = "minor-version compatibility within a major version (CUDA Compatibility
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
-# CUDA Compatibility 2.2: PTX from a newer toolkit fails (222). NVRTC avoids this, because it compiles for the device.
+# PTX from a newer toolkit fails with error 222 (CUDA Compatibility 2.2), so NVRTC compiles machine code for the device.
 KERNEL_LIMITS = ("scaling and converting pictures on the GPU (the CPU does it instead)",)
 """The limits of a GPU that cannot run kernels; NVDEC and NVENC work without kernels."""
 _KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
@@ -106,7 +106,7 @@ def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
 
 
 def _last_branch(report: CudaReport) -> tuple[str, str]:
-    """Return the last driver branch that supports every GPU here, with the generation that ends there; "" for none."""
+    """Return the last driver branch that supports every GPU here, and the generation that ends with it; "" if none."""
     capabilities = [device.compute_capability for device in report.devices]
     found = [generation_of(capability) for capability in capabilities if isinstance(capability, str)]
     ends = [(generation.last_driver_branch, generation.name) for generation in found if generation is not None]

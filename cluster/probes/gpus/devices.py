@@ -80,9 +80,9 @@ def _probe_devices(nvml: NvmlLike, count: int) -> tuple[DeviceReport, ...]:
 
 
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
-    """Return the queries of a device.
+    """Return an object that queries a device.
 
-    Without a handle, no query is answered; for a vGPU, meaningless queries are left out.
+    Without a handle, every query returns the reason; queries that mean nothing on a vGPU are not sent to one.
     """
     if isinstance(handle, Unavailable):
         questions = DeviceQuestions(nvml, None, lambda _: handle)

@@ -1,6 +1,6 @@
 """Documented facts about video engines: ``configs/hardware.toml`` as frozen values.
 
-Probes replace the documented counts and capabilities; measurements of workers replace the rates.
+Probes replace the documented counts and capabilities; workers' measurements replace the rates.
 """
 
 import re
@@ -16,7 +16,7 @@ from ..report.tables import read_tables
 
 MIB = 1 << 20
 _MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
-# The invented ids of types on GPU instances begin this far after the ids of time-shared types.
+# How far after ``unlisted_id``, the first invented id of time-shared types, the ids of types on MIG profiles begin.
 _TIME_SHARED_MOST = 50
 
 
@@ -115,7 +115,7 @@ class VgpuBoard(_Frozen):
 
 
 class GpuModel(_Frozen):
-    """One GPU model."""
+    """Documented facts about a GPU model."""
 
     names: tuple[str, ...]
     architecture: str
@@ -148,7 +148,7 @@ class Sessions(_Frozen):
     decoding: tuple[tuple[float, float], ...]  # points: (sessions on an engine, fraction of the documented speed)
     encoding: tuple[tuple[float, float], ...]
     start_s: float  # how long a session takes to open
-    first_start_s: float
+    first_start_s: float  # how long a process's first session takes to open, with its CUDA context
     encoder_sessions_geforce_system: int
     source: str
 
@@ -156,9 +156,9 @@ class Sessions(_Frozen):
 class SessionMemory(_Frozen):
     """Device memory of a process and of a session."""
 
-    context_mib: int
-    session_mib: int
-    session_1080p_frames: int
+    context_mib: int  # memory of a process without sessions
+    session_mib: int  # memory of a session at 1080p and 8 bits
+    session_1080p_frames: int  # ``session_mib`` as a number of frames, from which other sizes and depths follow
     source: str
 
 
@@ -184,7 +184,7 @@ class EncoderMemory(_Frozen):
 
 
 class HostMemory(_Frozen):
-    """The host memory of a session, in MiB and in pictures."""
+    """The host memory of a job, in MiB and in pictures."""
 
     rest_mib: int  # memory of Ray, the job's driver and the worker process
     session_mib: int

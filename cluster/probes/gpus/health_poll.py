@@ -36,7 +36,7 @@ _HARMLESS = frozenset({"idle", "applications clocks", "display clocks"})
 
 
 class HealthPoll:
-    """Polls this machine's devices; ``now_utc`` decides whether licences have expired."""
+    """Polls this machine's devices; ``now_utc`` is the clock that decides whether licences have expired."""
 
     def __init__(self, nvml: NvmlLike, now_utc: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._nvml = nvml

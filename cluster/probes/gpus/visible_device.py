@@ -40,8 +40,8 @@ def narrow(
     """Set CUDA_VISIBLE_DEVICES in ``environment`` to one device, and return the device.
 
     ``given`` is Ray's ``get_accelerator_ids()["GPU"]``; ``nvml`` is an initialised pynvml, or None without a driver;
-    ``part`` is the index of the slice on the GPU. The process sees no GPU if the GPU or slice does not exist, or if it
-    is in ``avoided``.
+    ``part`` is the index of the slice on its GPU, or 0 if Ray counts slices as GPUs (``counts_slices``). The process
+    sees no GPU if the GPU or slice does not exist, or if its name is in ``avoided``.
 
     Raises FleetUnavailable: Ray assigned no GPU or several, or there is no driver.
     """

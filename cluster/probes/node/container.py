@@ -186,12 +186,12 @@ def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     if not container.compat_folders or isinstance(cuda.library, Unavailable):
         return
     folders, grade, fix = ":".join(container.compat_folders), Grade.OK, ""
-    because = f"it names {folders}, but the driver's own libcuda was loaded"
+    because = f"LD_LIBRARY_PATH names {folders}, but the driver's own libcuda was loaded"
     if cuda.library.in_compat_folder:
         because = f"libcuda comes from {cuda.library.path}"
         if cuda.init_code != 0:
             grade, fix = Grade.BROKEN, f"remove {folders} from LD_LIBRARY_PATH"
-    rule = "some images set it (CUDA Compatibility 5)"
+    rule = "some images set LD_LIBRARY_PATH (CUDA Compatibility 5)"
     yield Diagnosis("compat package in LD_LIBRARY_PATH", grade, rule, because, fix)
 
 

@@ -25,7 +25,7 @@ from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
 from ..gpus.nvml_child import NvmlAnswers, probe_nvml_in_child
 from ..report.absence import Absence, Maybe, Unavailable, known
-from ..tegra.module import CudaSaid, TegraReport, probe_tegra
+from ..tegra.module import CudaAnswers, TegraReport, probe_tegra
 from ..trials.cache import cache_folder
 from ..trials.software import SoftwareTrials, probe_software
 from .container import probe_container
@@ -162,7 +162,7 @@ def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
     gpu = cuda.devices[0]
     has = {name: value for name, value in gpu.attributes.items() if not isinstance(value, Unavailable)}
     register = has.get("host_register_supported")
-    said = CudaSaid(
+    said = CudaAnswers(
         capability=_pair(gpu.compute_capability),
         version=_pair(cuda.cuda_version),
         free_bytes=gpu.free_bytes,

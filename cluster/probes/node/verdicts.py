@@ -10,7 +10,7 @@ from .report import NodeReport
 
 
 def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
-    """Return the verdicts about the CUDA driver and the software that uses it; none for a simulated machine."""
+    """Return the verdicts about the CUDA driver and its users; () for a simulated machine or without a CUDA report."""
     if report.simulated or isinstance(report.cuda, Unavailable):
         return ()
     package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec

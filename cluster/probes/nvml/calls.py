@@ -1,6 +1,6 @@
 """Calls NVML. The binding raises return codes as exceptions, which become values here.
 
-Every function gets the library as an argument: the ``pynvml`` module of nvidia-ml-py, or
+The library is an argument: the ``pynvml`` module of nvidia-ml-py, or
 ``codecfleet.testing.FakeNvml``. The NVML API Reference Manual, "nvmlReturn_t", lists the codes.
 """
 
@@ -75,7 +75,7 @@ def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
 def ask_with_code(
     nvml: NvmlLike, function: str, *arguments: object, read: Callable[[Any], Any] = lambda value: value
 ) -> tuple[Maybe[Any], int]:
-    """Call an NVML function by name; return the answer and the return code. Never raises."""
+    """Call an NVML function by name; return the answer, and the return code or, without one, SUCCESS. Never raises."""
     call = getattr(nvml, function, None)
     if call is None:
         reason = f"the installed nvidia-ml-py is older than {function}"
@@ -130,7 +130,7 @@ def asked(function: str, *arguments: object, read: Callable[[Any], object]) -> A
 
 
 def answers(kind: type[R], ask: Callable[..., object], **known: object) -> R:
-    """Return a value of a dataclass: NVML's answers in the fields made by ``asked``, and the ``known`` other fields.
+    """Return an instance of a dataclass: NVML's answers fill the fields made by ``asked``, ``known`` the other fields.
 
     ``ask`` queries one subject, as ``DeviceQuestions.ask`` does.
     """

@@ -28,7 +28,7 @@ class XidEvent:
 
 
 class DeviceWatch(AbstractContextManager["DeviceWatch"]):
-    """An open watch over devices, given as names by the address of their handles."""
+    """An open watch over devices; ``names`` maps the address of each device's handle to the device's name."""
 
     def __init__(self, nvml: NvmlLike, event_set: Maybe[Any], names: Mapping[int, str]) -> None:
         self.failure: Unavailable | None = None

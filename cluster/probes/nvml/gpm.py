@@ -19,7 +19,7 @@ METRICS = {Engine.NVDEC: range(30, 38), Engine.NVENC: range(166, 170)}
 driver that lacks one metric may refuse the whole call, so there is a call for each kind."""
 
 Percents: TypeAlias = dict[Engine, Maybe[int]]
-"""The mean use of the engines of each kind."""
+"""The mean use of the engines of each kind, in percent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from .facts import WORDS
 FULL_PERCENT = 100
 
 _CODECS = {0: "h264", 1: "hevc", 2: "av1"}
-# The functions' names have a version, because an old driver raises another error for the names without a version.
+# With an old driver, the binding raises NVMLLibraryMismatchError for the names without a version.
 _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
 
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
@@ -93,7 +93,7 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
 
 
 def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
-    """Return the newest sample of each process; a sample without a time is empty."""
+    """Return the newest sample of each process; samples without a time are empty, and are left out."""
     timed = sorted((each for each in samples if int(each.timeStamp)), key=lambda each: int(each.timeStamp))
     return {
         int(sample.pid): DeviceProcess(
@@ -112,7 +112,7 @@ def _percent(value: int) -> int | None:
 
 
 def probe_health(questions: DeviceQuestions, xids: tuple[int, ...] = ()) -> Health:
-    """Query a device's health. Call this last, because ``lost`` includes earlier answers. Never raises."""
+    """Query a device's health; never raises. Call this last, because earlier queries may have found the device lost."""
     ask = questions.ask
     return Health(
         ecc_uncorrected=ask("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD, read=int),

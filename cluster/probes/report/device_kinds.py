@@ -24,7 +24,7 @@ class Route(Enum):
     )
     HYBRID = (
         *("hybrid", Engine.NVDEC, Engine.CPU),
-        "NVDEC decodes {} and the host's processor encodes with {}, which the track is bound to",
+        "NVDEC decodes {} and the host's processor encodes with {}, because the track must use that encoder",
     )
     CPU = "cpu", Engine.CPU, Engine.CPU, "the processor decodes {} and encodes with {}"
     UPLOAD = "upload", Engine.CPU, Engine.NVENC, "the host's processor decodes {}, and {} encodes on the device"
@@ -43,7 +43,7 @@ class Route(Enum):
 
     @property
     def seat(self) -> str:
-        """The seat of the workers that serve this route."""
+        """The prefix of the names of the stations that serve this route: ``DeviceKind.seat``."""
         return _SEATS[self]
 
 

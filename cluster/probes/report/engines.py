@@ -16,7 +16,7 @@ class Engine(Enum):
 
 
 MEDIA_ENGINES = (Engine.NVDEC, Engine.NVENC)
-"""The engines that are tried and whose use is reported by drivers."""
+"""The engines that trials test, and whose use drivers report."""
 
 
 class Direction(Enum):
@@ -48,7 +48,7 @@ class MediaCodec(Enum):
     MPEG4 = "mpeg4"
     VC1 = "vc1"
     JPEG = "jpeg"
-    OTHER = "other"  #: any other codec, which libavcodec may decode but no engine does
+    OTHER = "other"  #: any other codec; libavcodec may decode it, but no device does
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,6 @@ class Trial:
     profile: str = ""
     max_width: int | None = None
     max_height: int | None = None
-    engines: int | None = None
-    reason: str = ""  # why the case does not work, in one sentence
+    engines: int | None = None  # how many such engines the driver reports; None if unknown
+    reason: str = ""  # why the case does not work, in one sentence; "" if it works
     fix: str = ""  # the fix, in one sentence

@@ -28,7 +28,7 @@ class Diagnosis:
 
     subject: str
     state: Grade
-    rule: str  # the document's rule with its section, such as "... (CUDA Compatibility 2.1)"
+    rule: str  # the rule, with the section of NVIDIA's document if there is one: "... (CUDA Compatibility 2.1)"
     because: str  # the reason as a sentence without a full stop
     fix: str = ""  # the fix; "" if there is nothing to do
     limits: tuple[str, ...] = ()  # features that do not work although the subject does
@@ -37,9 +37,9 @@ class Diagnosis:
 
 
 def grade_of(judged: Iterable[Diagnosis], uuid: str) -> Grade:
-    """Return the worst grade of the verdicts about a device and its machine; "unknown" without any grade.
+    """Return the worst grade of the verdicts about a device and its machine; UNKNOWN if there are none.
 
-    ``uuid`` is as for ``why_stopped``.
+    ``uuid`` is the UUID of the GPU or slice in NVML; "" if there is none.
     """
     found = {each.state for each in judged if each.device in ("", _plain(uuid))}
     return next((grade for grade in (Grade.BROKEN, Grade.LIMITED, Grade.OK) if grade in found), Grade.UNKNOWN)

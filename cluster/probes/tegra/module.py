@@ -147,7 +147,7 @@ def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CudaSaid:
+class CudaAnswers:
     """CUDA's answers about a Tegra."""
 
     capability: Maybe[Capability] = _NOT_ASKED
@@ -159,7 +159,7 @@ class CudaSaid:
 
 def probe_tegra(
     root: Path = Path("/"),
-    cuda: CudaSaid = CudaSaid(),
+    cuda: CudaAnswers = CudaAnswers(),
     *,
     limit_s: float = 10.0,
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
@@ -200,7 +200,7 @@ def _ruled(capability: Maybe[Capability], rule: Callable[[Capability], Rule]) ->
 
 
 def _features(
-    identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
+    identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaAnswers
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
     """Return the missing features with reasons, and the features that depend on an unknown CUDA version."""
     if isinstance(capability, Unavailable):

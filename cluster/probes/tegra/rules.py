@@ -44,7 +44,7 @@ class TegraFacts:
     cuda: Version
     concurrent_managed_access: bool = False
     host_register_supported: bool | None = None  #: the device attribute; None if CUDA was not queried
-    safety: bool = False
+    safety: bool = False  #: whether CUDA runs in a safety context
 
 
 def io_coherency(capability: Capability) -> Rule:
@@ -61,7 +61,7 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
     if qnx:
         return Rule(holds=False, reason="QNX does not support it")
     if not io_coherency(capability).holds:
-        return Rule(holds=False, reason="it needs I/O coherency, which starts at 7.2: allocate pinned memory instead")
+        return Rule(holds=False, reason="it needs I/O coherency (capability 7.2): allocate pinned memory instead")
     return Rule(holds=True, reason="the system is Linux and the GPU is I/O coherent")
 
 

@@ -98,7 +98,7 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
 
 
 def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
-    """Try samples, given by name: encode one frame, or take a ready bitstream without an encoder, and decode it.
+    """Try the named samples: encode one frame or, if there is no encoder, take a stored bitstream; then decode it.
 
     Runs in a child process. The result of a sample is its trials, and its ``TrialStream``: None if there was no
     bitstream, or if decoding failed.

@@ -50,7 +50,7 @@ class VgpuHostReport:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return copies of ``hosts`` that list the GPUs to which each host's vGPUs could move; keys are GPU UUIDs."""
+    """Return copies of ``hosts`` with ``migrations``, for moves between these GPUs; keys are GPU UUIDs."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}
@@ -143,10 +143,10 @@ def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]
 
 
 def creatable_vgpus(questions: DeviceQuestions, running: int) -> dict[str, int]:
-    """Return how many more vGPUs of each type can be created, by the name of the type."""
+    """Return how many more vGPUs of each type can be created beside ``running`` vGPUs, by the name of the type."""
     creatable = known(questions.ask("nvmlDeviceGetCreatableVgpus", read=_ids), ())
     types = [probe_vgpu_type(questions, type_id) for type_id in creatable]
-    # There is room for one on a GPU instance, and for at least one because the driver lists the type.
+    # A GPU instance holds one vGPU. Elsewhere at least one more fits, because the driver lists the type.
     return {
         each.name: max(1, known(each.instances_max, 1) - running)
         if isinstance(each.gpu_instance_profile, Unavailable)

@@ -60,7 +60,7 @@ NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many 
 
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
-    """How much a process used the GPU from start to end."""
+    """How much a process has used the GPU in its lifetime."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -82,7 +82,7 @@ class VgpuAccounting:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """The states of the virtual machine in which a vGPU can move to a GPU, and the limits on the move."""
+    """Whether a vGPU can move to a GPU: in which states of its virtual machine, and within which limits."""
 
     states: tuple[str, ...]  # any of "cold", "hibernate", "sleep" and "live"
     limits: tuple[str, ...]  # any of "host driver", "guest driver", "GPU" and "other"
@@ -113,7 +113,7 @@ def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuLoad:
-    """A running vGPU, as polls see it."""
+    """A running vGPU, with the values that each poll queries."""
 
     instance: int  # NVML's handle of the vGPU
     type_id: Maybe[int]
@@ -154,7 +154,7 @@ def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
 
 
 def probe_vgpus(questions: DeviceQuestions, host_metadata: Any) -> Maybe[tuple[VgpuInstance, ...]]:
-    """Query every property of the vGPUs that run on a GPU with this metadata in NVML; never raises."""
+    """Query every property of the vGPUs on a GPU, whose metadata in NVML is ``host_metadata``; never raises."""
     instances = _ask_instances(questions)
     if isinstance(instances, Unavailable):
         return instances
@@ -168,7 +168,7 @@ def _ask_instances(questions: DeviceQuestions) -> Maybe[tuple[int, ...]]:
 
 
 def _loads(questions: DeviceQuestions, instances: Iterable[int]) -> dict[int, dict[str, object]]:
-    """Return the fields of each vGPU's ``VgpuLoad`` that take more than one query of the vGPU."""
+    """Return, by vGPU, the fields of ``VgpuLoad`` that are not made by ``asked``."""
     samples = questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use)
     found: dict[int, dict[str, object]] = {}
     for instance in instances:
@@ -210,7 +210,7 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Compare metadata in NVML; return whether a vGPU could run on a GPU or, if metadata is missing, why."""
+    """Return NVML's comparison of a vGPU's metadata with a GPU's or, if one of them is missing, the reason."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)

@@ -87,7 +87,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
-    """Return the limit in frames a second that the driver sets for this kind of device and licence, if any."""
+    """Return the frame rate to which the driver finally limits a device with this licence; None if it sets no limit."""
     full_speed = not kind.is_guest or isinstance(licence, Unavailable) or licence.is_valid
     return None if full_speed else UNLICENSED_FPS
 

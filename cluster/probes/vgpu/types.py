@@ -33,7 +33,7 @@ class VgpuType:
     device_id: Maybe[dict[str, int]] = asked("nvmlVgpuTypeGetDeviceID", read=_read_device_id)  # four PCI numbers
     framebuffer_bytes: Maybe[int] = asked("nvmlVgpuTypeGetFramebufferSize", read=int)
     display_heads: Maybe[int] = asked("nvmlVgpuTypeGetNumDisplayHeads", read=int)
-    # the most pixels of a display head
+    # the largest width and height of a display head, in pixels
     resolution_max: Maybe[tuple[int, int]] = asked("nvmlVgpuTypeGetResolution", read=lambda two: tuple(map(int, two)))
     licence: Maybe[str] = asked("nvmlVgpuTypeGetLicense", read=read_text)
     frame_rate_limit_fps: Maybe[int] = asked("nvmlVgpuTypeGetFrameRateLimit", read=int)
@@ -75,7 +75,7 @@ class Creation:
 def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
     """Return whether a vGPU type can be created on a GPU with this load, and why (guide 2.2).
 
-    The driver's list (``nvmlDeviceGetCreatableVgpus``) overrides the answer, because newer drivers can mix sizes.
+    The driver's list (``nvmlDeviceGetCreatableVgpus``) overrides the answer, because newer drivers can mix vGPU sizes.
     """
     if load.gpu_instances is None:
         return Creation(*_on_whole_gpu(wanted, load.running))
@@ -108,4 +108,4 @@ def _on_gpu_instances(wanted: VgpuType, instances: Maybe[dict[int, int]], taken:
     fitting = next((number for number, profile in free.items() if profile == wanted.gpu_instance_profile), None)
     if fitting is None:
         return False, "no free GPU instance has the profile that the type takes"
-    return True, f"GPU instance {fitting} has its profile and is free"
+    return True, f"GPU instance {fitting} has the type's profile and is free"

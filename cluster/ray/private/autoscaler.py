@@ -61,7 +61,7 @@ def autoscaler_report() -> AutoscalerReport | None:
 def end_idle_node(node: str, reason: str) -> bool:
     """Ask Ray to end an idle node; return False if the node is not idle.
 
-    If this Ray lacks the call, Ray itself ends the node, after the idle time that Ray sets.
+    If this Ray lacks the call, Ray ends the node by itself after its own idle time-out.
     """
     client = _control_service("drain_node", "node_id", "reason", "reason_message", "deadline_timestamp_ms")
     if client is None:

@@ -16,8 +16,8 @@ CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages
 def quiet_connection() -> AbstractContextManager[None]:
     """Keep Ray from printing the cluster's messages on *stdout*, and from sending this process's command line.
 
-    The messages also arrive as errors. The command line may hold credentials, and names that are not UTF-8, which Ray
-    cannot send. A version of Ray that was not tested still prints and sends both.
+    The messages repeat errors that calls raise anyway. The command line may hold credentials, and names that are not
+    UTF-8, which Ray cannot send. An untested version of Ray still prints the messages and sends the command line.
     """
     if why_unknown(CONNECT):
         return nullcontext()

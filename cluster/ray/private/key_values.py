@@ -34,7 +34,7 @@ def keys_in_cluster(prefix: str) -> list[str]:
 
 
 def kept_in_cluster(key: str) -> bytes | None:
-    """Return the value of a key, or None. Starts no actor in the cluster."""
+    """Return the value of a key; None if it has none. Starts no actor in the cluster."""
     import ray
 
     found: bytes | None = None

@@ -68,7 +68,7 @@ def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) 
         # Start no dashboard; with include_dashboard=False, Ray would start an empty dashboard and wait a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
         # Ray's node waits for the dashboard agent, so a stub is started that collects and serves nothing.
-        "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
+        "utils.get_dashboard_dependency_error": lambda: ImportError("the private Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),
         # The node registers 0.8 s after its start, but Ray would check only once a second.

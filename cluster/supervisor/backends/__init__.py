@@ -1,4 +1,4 @@
-"""Backends: a Ray cluster, an embedded Ray, or this machine alone."""
+"""Backends: a Ray cluster, a private Ray, or this machine alone."""
 
 from .backend import ClusterBackend
 

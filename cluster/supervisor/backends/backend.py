@@ -55,7 +55,7 @@ class ClusterBackend(ABC):
         """Wait until ``look`` returns every GPU that can be found without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait, without a time limit, until Ray should start for a probe of the node."""
+        """Wait, perhaps for ever, until a probe of the node is worth starting Ray."""
 
     def want_gpus(self) -> None:
         """Allow probes of GPUs to start; called when a job may use GPUs."""

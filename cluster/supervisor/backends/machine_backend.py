@@ -1,6 +1,6 @@
 """The backend of a machine: CPU workers are child processes, all other workers are actors of a private Ray.
 
-Ray is imported and started only for the first of these actors, or it runs from the beginning and has all workers.
+Ray is imported and started only for the first of these actors; if Ray runs from the beginning, it has all workers.
 """
 
 import asyncio
@@ -104,9 +104,9 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the machine with the capabilities of its GPUs from the tables.
+        """Return the machine with the documented capabilities of its GPUs.
 
-        If the tables do not list every GPU, or if ``again``, probe with Ray.
+        If they are not known for every GPU, or if ``again``, probe with Ray.
         """
         if (known := await self._without_probe(again=again)) is not None:
             return known

@@ -38,7 +38,7 @@ MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label, and its value for a node that the cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
 ADOPTED_AT_ONCE = 64
-"""How many workers are queried at a time after a restart, so that each has ``ADOPT_LIMIT_S`` to answer."""
+"""How many workers are queried at a time after a restart; a worker's ``ADOPT_LIMIT_S`` begins with its query."""
 NEVER_MS = 1 << 52
 
 
@@ -221,7 +221,7 @@ async def recall_orders() -> dict[NodeId, Order]:
 
 
 class _GpuBundles:
-    """Whole GPUs that are reserved, by bundle name; the workers of a GPU's slices share the reservation."""
+    """The reservations of GPUs with several stations, by bundle name; the workers of one GPU share its reservation."""
 
     def __init__(self) -> None:
         self._groups: dict[StationId, Reservation] = {}

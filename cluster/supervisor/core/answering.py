@@ -14,7 +14,7 @@ from ..state.state import SupervisorState
 from .granting import grants_for
 
 PASS_WAIT_S = 5.0
-"""How long an answer may wait for the next placement. Clients wait longer than that for an answer."""
+"""How long an answer may wait for a pending placement. Clients wait longer before they give up."""
 
 
 def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
@@ -23,7 +23,7 @@ def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
 
 
 def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without_slots: bool) -> list[ClientBook]:
-    """Return the clients of jobs assigned to these stations; ``without_slots`` skips jobs that have a slot."""
+    """Return the clients of jobs assigned to these stations; if ``without_slots``, only of jobs without a slot."""
     keys = {key for station in stations for key in state.plans.targets.get(station, ())}
     jobs = [job for key in keys if (job := state.clients.jobs_by_key.get(key)) is not None]
     names = {client_of(job.key) for job in jobs if not (without_slots and job.promised)}
@@ -33,7 +33,7 @@ def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without
 def answers(
     state: SupervisorState, books: Iterable[ClientBook], now_s: float, *, at_once: bool = False
 ) -> list[Effect]:
-    """Answer these clients' calls. While a placement is due, calls that can wait stay open, unless ``at_once``."""
+    """Answer these clients' calls. While a placement is due, calls stay open until ``latest_s``, unless ``at_once``."""
     effects: list[Effect] = []
     waits = state.is_dirty and not state.end and not at_once
     for book in books:
@@ -48,7 +48,7 @@ def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator
     is_news = before is None or replace(grants, number=before.number) != before
     is_news = is_news or (before is not None and grants.leaving.keys() != before.leaving.keys())
     ended = [call for call in book.calls if call.sequence < book.sequence or now_s >= call.until_s]
-    if is_news and not ended:  # without news, the client's newest call stays unanswered
+    if is_news and not ended:  # news is sent at once, although no call is due
         ended = [*book.calls]
     book.calls, book.is_owed = tuple(call for call in book.calls if call not in ended), False
     if is_news:

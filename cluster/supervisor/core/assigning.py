@@ -77,7 +77,7 @@ class _Group:
         self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # the stations of each device
 
     def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
-        """Return the stations in order of use for a job with the slots ``held``; a station may occur twice."""
+        """Return the stations, the best one first, for a job that holds ``held``; a station may occur twice."""
         if not held and device not in self.on:
             return [*self.books.values()]
         first = [*self.on.get(device, ()), *(self.books[name] for name in held if name in self.books)]
@@ -115,8 +115,8 @@ class _Claims:
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places
-        self.devices: dict[StationId, str] = {}  # the device of each station
-        self._units: dict[StationId, str] = {}  # the unit of each bundle
+        self.devices: dict[StationId, str] = {}  # the device given to each station
+        self._units: dict[StationId, str] = {}  # the unit (see ``Place``) of each bundle
         self._taken: set[str] = set()  # units in use
         self._given: set[str] = set()  # devices in use
         gpus = (book for book in books if book.station.kind.takes_gpu and book.expected)
@@ -128,7 +128,7 @@ class _Claims:
                 self.claim(book, book.expected)
 
     def claim(self, book: StationBook, device: str) -> bool:
-        """Give a station a device if the station may get it; return whether the station has it."""
+        """Give a device to a station that may get it; return whether the station has the device."""
         has = self.devices.get(book.station.station)
         if has is not None:
             return has == device

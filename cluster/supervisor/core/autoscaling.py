@@ -56,7 +56,7 @@ def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice |
 
 
 def _scaled(state: SupervisorState) -> list[JobBook]:
-    """Return the jobs for which nodes may be requested: all except jobs that run networks."""
+    """Return the jobs for which nodes may be requested: unfinished jobs, except those that run networks."""
     return [job for job in state.clients.jobs() if job.demand.segments and job.demand.dlas is None]
 
 
@@ -98,7 +98,7 @@ def _limited(state: SupervisorState, config: AutoscaleConfig, nodes: list[NodeSe
 
 
 def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> None:
-    """Take a group's first healthy node as the model of all nodes of the group."""
+    """Take a healthy node as the model of all nodes of its group, if ``Speeds`` has no better model."""
     group = config.group_of(book.ray.labels)
     if group is not None and book.probed is not None and book.state is DeviceState.OPEN:
         node = book.node
@@ -107,7 +107,7 @@ def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> No
 
 
 def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
-    """Return the order for Ray. Nodes that still exist but take no work are added, because Ray counts them."""
+    """Return the order for Ray. It includes nodes that take no more work but still exist, because Ray counts them."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
     ended = {book.ray.node for book in leaving if book.ending} - used - state.clients.nodes

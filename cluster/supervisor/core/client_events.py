@@ -19,7 +19,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     report = event.report
     is_new = state.clients.get(report.client) is None
     renewal = state.clients.renew(report, now_s)
-    # Started work changes no placement, but workers that are no longer used may end.
+    # A segment that starts or ends changes no placement, but a worker that is no longer used may be released.
     is_let_go = any(worker.station not in state.plans.targets for worker in renewal.left)
     if renewal.is_wanted or is_let_go or (renewal.is_held and state.is_recovering(now_s)):
         state.is_dirty = True

@@ -13,8 +13,8 @@ from ..state.stations import StationBook, StationState
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
     """Yield each node with its usable CPU slots; quarantined devices are marked.
 
-    A worker counts with its slots, an empty station with the free cores. Before the first worker starts, all cores
-    count.
+    A worker counts with its slots, an empty station with free cores. Before the first worker starts, all cores count as
+    free.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
     in_use = {book.device: book for book in stations.values() if book.device and book.facts and not book.is_holding}
@@ -68,14 +68,14 @@ def _closed_elsewhere(device: Device, book: StationBook | None) -> Device:
 
 
 def in_use_by(book: StationBook) -> str:
-    """Return the reason against a device on which another worker runs."""
+    """Return why a device gets no other worker: the worker of ``book`` uses it."""
     return f"codecfleet's worker {book.worker} uses it already"
 
 
 def _reachable(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
     """Yield a node's devices; devices that no worker can get are closed.
 
-    Ray chooses a worker's GPU, so the worker's report counts. A station that never had a GPU may get any free one.
+    Ray chooses a worker's GPU, which only the worker reports. A station that never had a GPU may get any free GPU.
     """
     stations = [book for book in stations if book.station.kind.takes_gpu]
     taken = {book.device for book in stations if book.device}

@@ -163,7 +163,7 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
 
 
 def _why_no_gpu_left(state: SupervisorState) -> str:
-    """Return why no GPU is left: every usable GPU was quarantined; "" if one is left."""
+    """Return why no GPU is left, if all are closed and at least one of them after deaths or faults; otherwise ""."""
     nodes = [node for node in state.nodes if node.ray.gpus]
     devices = [(node, device) for node in nodes for device in node.node.gpus]
     if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.is_known for node in nodes):
@@ -191,7 +191,7 @@ def _all_died(whose: str, reason: str) -> str:
 
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
-    """Return why no worker can ever start, and the remedy; "" if a worker may start."""
+    """Return why no worker can ever start, and the remedy; two empty texts if a worker may start."""
     has_processor = any(node.ray.cores for node in state.nodes) or state.may_grow
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
@@ -201,7 +201,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 
 
 def note_stranded(state: SupervisorState, now_s: float) -> None:
-    """Update the jobs that wait for GPUs which may never appear; jobs that only wait for other jobs do not count."""
+    """Record which jobs wait for GPUs that may never appear; jobs that only wait for other jobs are left out."""
     before, state.stranded = state.stranded, {}
     for key, job in state.clients.jobs_by_key.items():
         if not job.said.held and needs_gpus(job) and (reason := _why_no_gpu(state, job)):
@@ -229,7 +229,7 @@ def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     plan = state.plans.of(job.key)
     if any(book.state not in NOT_STARTED for book in _stations_of(state, plan)):
         return ""
-    # After a failed reservation the station waits, and no job has it in the meantime.
+    # A station whose reservation failed waits without a job, so look at all GPU stations of the job's nodes.
     gpus = [
         book for book in state.stations.values() if book.station.kind.takes_gpu and book.station.node in plan.lanes_at
     ]

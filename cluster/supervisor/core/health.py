@@ -1,4 +1,4 @@
-"""Applies polls and heartbeats to conditions of devices, Xids, and caps of encoder sessions."""
+"""Updates devices' conditions, Xids and caps on encoder sessions after polls and heartbeats."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...probes.report.engines import Engine
 
 UNSEEN_POLLS = 3
-"""After this many failed polls in a row, the use of GPUs by other programs counts as unknown."""
+"""After this many failed polls in a row, placement no longer counts other programs' use of the node's GPUs."""
 _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 
 
@@ -69,7 +69,7 @@ def _device_seen(
 
 
 def health_unseen(state: SupervisorState, event: HealthUnseen, _now_s: float) -> list[Effect]:
-    """Apply a failed poll; after several in a row, the use of the node by other programs counts as unknown."""
+    """Apply a failed poll; after ``UNSEEN_POLLS`` in a row, drop the last known use of the GPUs by other programs."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -82,7 +82,7 @@ def health_unseen(state: SupervisorState, event: HealthUnseen, _now_s: float) ->
 
 
 def forget_xids(book: NodeBook) -> bool:
-    """Trust a node's devices again, because a user reset them; return whether any device was distrusted."""
+    """Forget a node's Xids, because a user trusts its devices again; return whether there were any."""
     had_any = bool(book.lost) or any(each.xids for each in book.conditions.values())
     book.lost = ""
     book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}

@@ -106,7 +106,7 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
 
 
 def tell_nodes(state: SupervisorState, now_s: float) -> Iterator[Effect]:
-    """Tell each node's driver what it may do, unless this supervisor has already told the driver so."""
+    """Tell each node's driver what it may do, if this has changed since the driver was last told."""
     for book in state.nodes:
         if book.is_untold(now_s):
             book.told = book.driving
@@ -127,7 +127,7 @@ def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Eff
     """Apply a user's order to cordon, drain or uncordon a node."""
     book = state.nodes.find(event.node)
     if book is None:
-        line = f"asked to {event.order.value} {event.node}, which is not a node of this cluster"
+        line = f"asked to {event.order.value} {event.node}, which does not name exactly one node of this cluster"
         return [Note(LogAction.NODE_ORDERED, line)]
     book.order = event.order
     effects: list[Effect] = []

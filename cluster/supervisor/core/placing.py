@@ -19,13 +19,13 @@ from .effective import effective_nodes, without_late_gpus
 from .granting import needs_gpus
 
 PLACING_SHARE = 0.2
-"""The share of time that a supervisor may spend on placement: after a pass of 1 s, the next pass waits 5 s."""
+"""The share of time that a supervisor may spend on placement: after a placement of 1 s, the next waits for 5 s."""
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
     """Return when the next placement may run, after a placement that took ``pass_s``.
 
-    An urgent placement need not wait; the placement after it also waits for the time that was skipped.
+    An urgent placement need not wait for this time; the placement after it waits longer by the time saved.
     """
     if state.placed_s is None:
         return 0.0

@@ -41,7 +41,7 @@ _WAITING = (StationState.RESTING, StationState.QUARANTINED)
 
 
 def quarantine(state: SupervisorState, book: NodeBook, device: Device, found: Quarantine) -> list[Effect]:
-    """Give a device no work until it passes a trial; replace its process, whose CUDA state may be unusable."""
+    """Give a device no work until its quarantine ends; replace its process, whose CUDA state may be unusable."""
     before = book.record_of(device.device)
     after = put_away(before, found, device, state.settings.quarantine_s)
     if after == before:
@@ -86,7 +86,7 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
 
 
 def miss_trials(state: SupervisorState, book: NodeBook, reason: str, now_s: float) -> list[Effect]:
-    """Apply a probe without an answer: it counts as a failed trial of each quarantined device of the node."""
+    """Apply a probe without an answer: it counts as a failed trial of each device of the node whose trial was due."""
     tried = [device for device in book.gpus if _may_be_tried(state, book, device, now_s)]
     return [effect for device in tried for effect in _failed(state, book, device, reason, now_s)]
 
@@ -132,7 +132,7 @@ def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: D
 
 
 def resolved(book: NodeBook, identity: str) -> str:
-    """Return the inventory's name of a lost GPU; the worker reported only a number or bus id."""
+    """Return a GPU's name in the inventory; the worker of a lost GPU reports only a number or bus id."""
     shown = book.known.shown
     for gpu in () if shown is None else shown.gpus:
         if identity in {f"{book.ray.node}/{gpu.index}", f"{book.ray.node}/{gpu.bus_id}"} and not gpu.is_cut:
@@ -198,7 +198,7 @@ def _kept(state: SupervisorState) -> KeepQuarantines:
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
-    """Mark processes for replacement: with ``holding``, those that only hold the device, else those that use it."""
+    """Mark a device's processes for replacement: if ``holding``, those that only hold it, else those that use it."""
     for station in state.stations.values():
         if station.device == device.device and station.state is StationState.READY and station.is_holding is holding:
             station.recycle_due = station.recycle_due or reason

@@ -13,7 +13,7 @@ _ON_THE_WAY = frozenset({StationState.RESERVING, StationState.STARTING, StationS
 
 
 def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Reserve empty stations where jobs have slots; end workers that are unused for too long."""
+    """Reserve workers for empty stations where jobs have slots; end workers that have been unused for too long."""
     if state.end or state.is_recovering(now_s):
         return []
     unused = list(_unused(state))
@@ -68,20 +68,20 @@ def _unused(state: SupervisorState) -> Iterable[StationBook]:
 
 
 def _keeps_its_gpu(book: StationBook, here: Iterable[StationBook]) -> bool:
-    """Return whether an unwanted GPU stays reserved, so that Ray gives other GPUs to the node's next workers."""
+    """Return whether a worker on an unwanted GPU stays, so that Ray gives other GPUs to the node's next workers."""
     if not book.is_astray or book.outgoing:
         return False
     return any(each.station.kind.takes_gpu and each.state in _ON_THE_WAY for each in here)
 
 
 def _is_missed(state: SupervisorState, device: str) -> bool:
-    """Return whether placement wants a GPU that no worker has."""
+    """Return whether placement wants this GPU, and no ready worker has it."""
     has_worker = any(book.device == device for book in state.stations.values() if book.state is StationState.READY)
     return not has_worker and any(lane.device == device for lane in state.plans.placement.lanes)
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
-    """Return how many seconds an unused worker stays; None for ever.
+    """Return how many seconds an unused worker stays; None if it stays for ever.
 
     This is 0 if the worker will be replaced, its node drains, its GPU is unwanted, or a CPU worker needs its cores.
     """

@@ -24,7 +24,7 @@ RESTS = Backoff(first_s=0.1, most_s=0.4)
 """How long a station waits after the second death in a row and each later one; after the first it does not wait."""
 UNRESERVED_REST_S = 0.1
 ORPHANS_S = 30.0
-"""After a restart, a client that sends no report for this long is dead; a live client may wait 15 s for an answer."""
+"""After a restart, a client without a report for this long is dead; a live client reports again within 15 s."""
 
 
 def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> list[Effect]:
@@ -37,7 +37,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
-    # GPUs that failed, in the probe or later
+    # GPUs that failed a probe, or are in quarantine
     avoided = frozenset(
         gpu.device
         for gpu in (node.gpus if station.kind.takes_gpu else ())
@@ -57,7 +57,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
     book.unreserved = event.reason
     beside = (each for each in state.stations.values() if each.station.node == book.station.node)
     if book.chosen and any(each.is_astray for each in beside):
-        # Ray has no other GPU left, so workers need not keep unwanted GPUs any longer.
+        # Workers keep unwanted GPUs, and Ray still has no other: other Ray work holds the chosen GPU.
         state.node_of(book).withhold(book.chosen, now_s)
     has_any = any(each.could_transcode for each in state.stations.values())
     book.unreserved_next = book.station.kind.is_processor and not has_any
@@ -65,7 +65,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
 
 
 def started(state: SupervisorState, event: events.Started, now_s: float) -> list[Effect]:
-    """Use the started process, unless its device is in quarantine."""
+    """Record that a process has started; it gets no work if it cannot use its device."""
     book = state.station(event.worker, StationState.STARTING)
     if book is None:
         return [Stop(event.worker)]
@@ -81,8 +81,7 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
         took += f", but placement chose {book.chosen}"
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # Without another placement, jobs that lost the earlier process get slots again, and waiting jobs get their first
-    # slots.
+    # No placement is needed: jobs that lost the earlier process get slots again, others get their first slots.
     clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 

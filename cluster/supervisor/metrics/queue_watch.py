@@ -58,7 +58,7 @@ class WatchedQueue:
         return tuple(_samples(figures, self._usage()))
 
     def _usage(self) -> list[UsageRow]:
-        """Return the tenants' use if it is due; if the queue is too slow, return nothing until it is due again."""
+        """Return the tenants' use if it is due, else nothing. After a failed read, wait until it is due again."""
         is_due, self.usage_in = not self.usage_in, (self.usage_in or USAGE_LOOKS) - 1
         with suppress(Exception):  # nothing about the queue may end the supervisor
             return self.store.usage() if is_due else []

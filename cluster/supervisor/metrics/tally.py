@@ -60,10 +60,10 @@ class MetricTally:
         self._looked_s = self._gauges_at_s = now_s
         self._jobs: set[str] = set()  # the jobs at the last look
         self._waiting_since_s: dict[str, float] = {}  # since when each job has been without a slot
-        # Quarantines already counted. None before the first look, whose quarantines an earlier supervisor has counted.
+        # Quarantines already counted. None before the first look: an earlier supervisor has counted those found then.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # the codec to which each worker's jobs encode
-        self._new: set[WorkerId] = set()  # workers started here, before their first heartbeat
+        self._new: set[WorkerId] = set()  # workers that this supervisor started, until their first heartbeat
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
         """Yield an event's samples. Call it before the core handles the event, and take every sample."""

@@ -51,7 +51,7 @@ class SupervisorActor:
         # Placements create many values without cycles; with the default threshold, garbage collection takes 10 % of the
         # time.
         gc.set_threshold(100_000)
-        # Ray calls this on the event loop's thread, so a restarted supervisor starts without a client's call.
+        # Ray runs this constructor on the event loop's thread, so the supervisor starts even if no client calls it.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
             "start of the supervisor", self._open(settings, policy)
@@ -199,5 +199,5 @@ def _find_or_make(settings: SupervisorSettings, policy: Policy) -> Any:
         "max_concurrency": CALLS_AT_ONCE,
     }
     if settings.autoscale is not None:
-        options["resources"] = ON_HEAD  # Ray never ends a node that runs an actor, even one without CPUs
+        options["resources"] = ON_HEAD  # on any other node, this actor would keep Ray from ending the node
     return make_actor(SupervisorActor, options, settings, policy)

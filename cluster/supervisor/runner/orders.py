@@ -141,7 +141,7 @@ class Orders:
 class Resizing:
     """Resizes the cluster while the supervisor leads.
 
-    Of the orders that arrive during a call, only the newest counts.
+    Of the orders that arrive while another is carried out, only the newest counts.
     """
 
     backend: ClusterBackend
@@ -151,7 +151,7 @@ class Resizing:
     _is_busy: bool = False
 
     async def resize(self, order: Resize) -> None:
-        """Carry out an order, or leave it to the call in progress."""
+        """Carry out an order; if another is being carried out, that call carries out this order too."""
         self._newest = order
         if self._is_busy:
             return

@@ -1,6 +1,6 @@
 """Carries out the effects of ``core.Core``, and passes the results back to the core.
 
-Everything runs on one event loop, in the cluster's supervisor actor or in a process with an embedded Ray.
+Everything runs on one event loop, in the cluster's supervisor actor or in a process with a private Ray.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class SupervisorRunner(SupervisorClient):
         self._tasks = Background(self._fail)
         self._ticking: asyncio.Handle | None = None
         self._tick_at_s = 0.0  # the loop's time of the planned tick
-        self._pass_s, self._took_s = 0.0, math.inf  # seconds of the shorter of the last two placements, and of the last
+        self._pass_s, self._took_s = 0.0, math.inf  # seconds: shorter of the last two placements; last one
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None
@@ -357,7 +357,7 @@ class SupervisorRunner(SupervisorClient):
             self.feed(events.Ticked(self._pass_s))
             self._metering.measure(self._tally.look(self._heartbeats.fps, self._clock()))
             if self._core.state.end:
-                continue  # clients that ask again are still answered
+                continue  # the core still answers clients; there is nothing else to do
             if gone := self._backend.world_is_gone():
                 self.feed(events.Ended(gone))
                 continue

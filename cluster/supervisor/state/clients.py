@@ -42,7 +42,7 @@ class JobBook:
     said: JobReport  # the client's last report on the job
     demand: Demand  # the job's demand, in which ``job`` is the job's key
     promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to the client, by worker
-    revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots, in use until the client acknowledges
+    revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots, which count until acknowledged
     # Slots that the job may be using, counted by ``Clients``.
     occupied: dict[WorkerId, int] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class ClientBook:
     node: NodeId | None = None  # the client's node; None if it is not known
     keeper: str = ""  # see ``ClientReport``
     sent: Grants | None = None  # the grants that the client got last
-    faults_seen: int = 0  # the number of the newest counted fault
+    faults_seen: int = 0  # the number of the client's newest fault that was counted
     jobs: dict[str, JobBook] = field(default_factory=dict)  # the client's jobs, by the client's own names
     later: tuple[Demand, ...] = ()  # the demands of the waiting jobs in the client's batches
     calls: tuple[Call, ...] = ()  # the client's reports that wait for an answer
@@ -117,7 +117,7 @@ class Clients:
         return worker in self._slots_at
 
     def occupied(self, worker: WorkerId, *, but_by: str = "") -> int:
-        """Return how many slots of a worker the jobs occupy together, except the job with the key ``but_by``."""
+        """Return how many slots of a worker all jobs occupy, not counting the job with the key ``but_by``."""
         slots = self._slots_at.get(worker)
         return sum(slots.values()) - slots.get(but_by, 0) if slots else 0
 
@@ -132,7 +132,7 @@ class Clients:
         self._count(job)
 
     def _count(self, job: JobBook, *, is_over: bool = False) -> set[WorkerId]:
-        """Count a job's occupied slots; return the workers on which the number has changed."""
+        """Count a job's occupied slots again; return the workers on which their number has changed."""
         now = {} if is_over else job.occupies()
         moved = {worker for worker in {*job.occupied, *now} if job.occupied.get(worker) != now.get(worker)}
         for worker in moved:

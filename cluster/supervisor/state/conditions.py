@@ -100,8 +100,8 @@ def next_condition(
 ) -> Condition:
     """Return a device's condition after one more poll.
 
-    ``xids`` are all Xids that keep the device from work. ``part`` is the device's share of the engine to which the
-    polled percentages refer.
+    ``xids`` are all Xids that keep the device from work. ``part`` is the utilisation, from 0 to 1, that a poll reports
+    when the device uses all of its share of an engine.
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
@@ -139,7 +139,7 @@ def _scaled(percent: Maybe[int], part: float) -> Maybe[int]:
 
 
 def unseen(before: Condition) -> Condition:
-    """Return the condition of a device without a recent poll: the load is dropped, the state kept."""
+    """Return the condition of a device without a recent poll: other programs' use is dropped, all else kept."""
     return replace(before, others={}, memory_others=Level(), memory_others_bytes=None, encoder_sessions_others=0)
 
 
@@ -163,8 +163,8 @@ def _engine_others(
     if isinstance(percent, Unavailable):  # one missing answer does not prove that the load is gone
         return next_level(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
-    # Rounded, so that GPUs under similar load are equal for placement.
     polls = 1 if basis is LoadBasis.ALL_OTHERS else POLLS_TO_BELIEVE
+    # The load is rounded, so that GPUs under similar load are equal for placement.
     return next_level(was, round(part * STEPS) / STEPS, polls)
 
 
@@ -179,7 +179,7 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:
-    """Return other programs' memory use: the total minus codecfleet's use.
+    """Return other programs' memory use: all memory in use minus codecfleet's use.
 
     While codecfleet's use is unknown, the earlier result stays.
     """

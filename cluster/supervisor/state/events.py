@@ -78,7 +78,7 @@ class ProbeFailed(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Untold(SupervisorEvent):
-    """A ``TellNode`` did not reach the node's program, as far as is known."""
+    """A ``TellNode`` may not have reached the node's program."""
 
     node: NodeId
     reason: str
@@ -159,14 +159,14 @@ class QuarantinesRecalled(SupervisorEvent):
 class Ticked(SupervisorEvent):
     """Time has passed: handle due tasks, and place all jobs again if something has changed."""
 
-    pass_s: float = 0.0  # how long a placement takes; the next one waits five times as long
+    pass_s: float = 0.0  # how long a placement takes; the next one waits five times as long, unless urgent
 
 
 @dataclass(frozen=True, slots=True)
 class Measured(_WorkerEvent):
     """A worker's sessions, all for one job, ran at ``fps`` together."""
 
-    job: str  # the job's name in the driver
+    job: str  # the client's own name for the job
     sessions: int
     fps: float
     on_device: bool = False  # whether the worker's device decoded
@@ -233,7 +233,7 @@ class Reserve(_WorkerEffect):
 
     station: Station
     cores: int
-    gpus: float  # reserved once for all stations that share the bundle
+    gpus: float  # the bundle's GPUs, reserved once even if several stations share the bundle
 
 
 @dataclass(frozen=True, slots=True)

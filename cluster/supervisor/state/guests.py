@@ -12,7 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """Update the hosts' reports on vGPUs, after a poll of a guest or host; a share in the policy takes precedence."""
+    """After a poll, update what hosts report about their guests' vGPUs; a share in the policy replaces the hosts'."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
@@ -41,7 +41,7 @@ def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
 
 
 def percent_part(book: NodeBook, device: Device) -> float:
-    """Return the fraction of the whole engine that a device uses at 100 percent (vGPU Management SDK guide, 3.2)."""
+    """Return the utilisation, 0 to 1, that polls report if a device uses its whole share (vGPU Management SDK 3.2)."""
     hosted = book.hosted.get(device.device)
     if hosted is None:
         return own_part(device.kind, device.share, "")

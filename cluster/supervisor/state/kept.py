@@ -30,7 +30,7 @@ def unpack_orders(packed: bytes | None) -> dict[NodeId, Order]:
     """Return the orders that ``packed`` holds, by node; {} for None."""
     kept = {} if packed is None else msgpack.unpackb(packed)
     known = {order.value for order in Order}
-    # An unknown order keeps work off the node too.
+    # An order that this version does not know keeps work off the node too.
     return {NodeId(node): Order(order) if order in known else Order.CORDON for node, order in kept.items()}
 
 

@@ -32,7 +32,7 @@ class ClientReport:
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
     node: NodeId | None = None  # the node on which the client runs; None if it is not known
-    keeper: str = ""  # ``Node.keeper`` of that node, even if its machine has several nodes; "" without a driver
+    keeper: str = ""  # ``Node.keeper`` of that node, which differs for each node of a machine; "" without a driver
     # Workers that completed work, so that earlier deaths in their stations no longer count as a crash loop.
     proven: tuple[WorkerId, ...] = ()
     acknowledged: int = 0  # the number of the newest grants that the client received
@@ -85,7 +85,7 @@ class RayNode:
 
     @property
     def knows_its_gpus(self) -> bool:
-        """Whether the tables list all the node's GPUs; no probe is then needed."""
+        """Whether all the node's GPUs are known with documented capabilities, so that no probe is needed."""
         return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:

@@ -38,10 +38,10 @@ ORDERED_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device's place among Ray's GPUs: which unit, and which part of the unit."""
+    """A device's place among Ray's GPUs."""
 
-    unit: str
-    part: int = 0
+    unit: str  # the GPU as Ray counts GPUs: a whole GPU, or a slice if Ray counts slices
+    part: int = 0  # which slice, if the unit has several
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class NodeBook:
     unseen_reason: str = ""  # why the last poll failed
     # Devices that the last probe listed and the last poll did not, or the reverse.
     unmatched: frozenset[str] = frozenset()
-    leaves_s: float | None = None  # when the node ends, estimated until its clock is known; None if it stays
+    leaves_s: float | None = None  # when the node ends; only an estimate before its clock is known; None if it stays
     # how far the node's clock is behind the supervisor's clock; None before the first heartbeat
     skew_s: float | None = None
     withheld: dict[str, float] = field(default_factory=dict)  # until when a GPU counts as held by other Ray work
     hidden: dict[str, str] = field(default_factory=dict)  # why Ray does not assign a device, by device
-    # The place of every GPU and slice; a hidden device, which a worker may hold, has its own unit.
+    # The place of every GPU and slice. A device that Ray hides is its own unit, because a worker may hold it.
     places: dict[str, Place] = field(default_factory=dict)
     stations: list[Station] = field(default_factory=list)  # the node's places for worker processes
 
@@ -178,7 +178,7 @@ class NodeBook:
     def driving(self) -> Driving:
         """What a driver of a queue on this node may do.
 
-        On a surplus node it claims jobs; a node with a job does not end.
+        The driver of a surplus node still claims jobs; a node on which a job runs does not end.
         """
         if self.state is DeviceState.DRAINING:
             return Driving.RESTS
@@ -192,8 +192,8 @@ class NodeBook:
     def is_untold(self, now_s: float) -> bool:
         """Whether the driver must be told what it may do.
 
-        Before a probe answers, only a restriction is told. Ray starts nothing on a node that it drains, so there the
-        driver's jobs tell it (``Grants.word``).
+        Before the first probe has ended, only a restriction is sent. Nothing is sent to a node that Ray drains, because
+        Ray starts no task there; jobs of the driver pass the order on (``Grants.word``).
         """
         is_due = now_s >= self.tell_at_s and (self.has_answered or self.driving is not Driving.CLAIMS)
         return is_due and self.may_drive and self.told is not self.driving and not self.ray.draining

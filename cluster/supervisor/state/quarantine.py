@@ -64,7 +64,7 @@ CLEAN: Final = DeviceRecord()
 
 
 def suspects(records: Iterable[DeviceRecord]) -> frozenset[str]:
-    """Return the files that failed on several devices: the file is to blame, and the fault counts against no device."""
+    """Return the files that failed on several devices: they are to blame, so their faults count against no device."""
     devices = Counter(file for record in records for file in {fault.file for fault in record.faults})
     return frozenset(file for file, count in devices.items() if count > 1)
 
@@ -169,7 +169,7 @@ def working_engines(device: Device) -> frozenset[Engine]:
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
-    """Return why the device stays in quarantine after a probe; "" if it decoded, and encoded if it has an encoder."""
+    """Return why the device stays in quarantine after a probe; "" if every engine that must work passed its trial."""
     if probed is None:
         return "the probe of its node does not list it"
     if probed.state is DeviceState.QUARANTINED:

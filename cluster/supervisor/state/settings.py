@@ -49,9 +49,9 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
 
 
 def _shared(queue: str) -> str:
-    """Return a queue's place for the supervisor, which has another folder; "" if the place has a password.
+    """Return a queue's place with an absolute path, because the supervisor's working folder differs.
 
-    Other programs of the cluster can read a supervisor's settings.
+    Return "" if the place has a password, because other programs of the cluster can read a supervisor's settings.
     """
     if has_password(queue):
         return ""

@@ -7,9 +7,9 @@ from ...worker_names import WorkerId
 
 INTERVAL_S: Final = 2.0
 READS_MAX_PER_S: Final = 400
-"""So many reads take about half a core of the supervisor; larger fleets are read less often."""
+"""This many reads take about half a core of the supervisor, so the workers of larger fleets are read less often."""
 TOGETHER_FACTOR: Final = 2
-"""Workers that are late together may be late this many times as long, which must be less than ``fence_s``."""
+"""The limit for an answer is multiplied by this if most workers are late; it must then be less than ``fence_s``."""
 
 
 def interval_s(workers: int) -> float:

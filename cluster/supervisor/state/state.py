@@ -41,9 +41,9 @@ class Planner:
         self.rates = start_rates()
 
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
-        """Return the placement of demands. Networks use only DLAs, so they do not affect transcodes.
+        """Return the placement of demands, with ``in_full`` as for ``assignment.place``.
 
-        ``in_full`` also names, for each job, unused devices that could run the job.
+        Networks use only DLAs, so they do not affect transcodes.
         """
         medias = [demand for demand in demands if demand.dlas is None]
         media = place(medias, inventory, self.rates, self.policy, in_full=in_full)
@@ -139,7 +139,7 @@ class SupervisorState:
     ticked_s: float  # the last tick
     granted: int  # the number of the newest grants
     event: int = 0  # the number of the current or last event, counted from 1
-    is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
+    is_dirty: bool = False  # something has changed since the last placement, so a tick places all jobs again
     is_urgent: bool = False  # the change cannot wait, because a job came or a node left
     placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
@@ -157,7 +157,7 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, reservation, requested node, or node whose driver may not claim jobs."""
+        """Whether there is no client or reservation, no node is requested, and no driver is kept from claiming jobs."""
         holds_drivers = any(each.may_drive and each.driving is not Driving.CLAIMS for each in self.nodes)
         if len(self.clients) or self.scaling.holds_nodes or holds_drivers:
             return False

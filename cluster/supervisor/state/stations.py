@@ -58,7 +58,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. Ray chooses the GPU; the slices of one GPU have one bundle."""
+    """The place of one worker process. Ray chooses the GPU; stations for slices of one GPU share one bundle."""
 
     station: StationId  # the station's name: node, seat and number
     slots: int
@@ -127,7 +127,7 @@ class StationBook:
 
     @property
     def is_holding(self) -> bool:
-        """Whether the process cannot work on its GPU."""
+        """Whether the process only holds a GPU, on which it cannot work."""
         facts = self.facts
         return facts is not None and bool(facts.trouble or not facts.device) and self.station.kind.takes_gpu
 
@@ -150,7 +150,7 @@ class StationBook:
 
     @property
     def could_transcode(self) -> bool:
-        """Whether a transcoding worker is up in the station, or starts without a reservation."""
+        """Whether a transcoding worker is up or starting in the station, or may start without a reservation."""
         is_up = self.state in (StationState.READY, StationState.STARTING)
         return not self.station.kind.runs_networks and (is_up or self.unreserved_next)
 
@@ -180,7 +180,7 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 
 def unseen_station(station: StationId) -> Station | None:
-    """Return the station of this name without a probe of its node; None unless the station serves a DLA or a slice."""
+    """Return an adopted worker's station that only a probe would list: one of a DLA or a further slice; else None."""
     if station.kind.runs_networks:
         return Station(station, SESSIONS_PER_DLA)
     return Station(station, GPU_SLOTS) if station.part else None

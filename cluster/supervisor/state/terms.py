@@ -1,7 +1,7 @@
 """Terms: numbers that grow with each supervisor of a cluster.
 
-A supervisor that was frozen or cut off reads the term of its successor before the next order, and ends. Workers also
-refuse orders of an older term.
+A supervisor that was frozen or cut off looks for newer terms before its next order. If there is one, it ends. Workers
+also refuse orders of an older term.
 """
 
 from collections.abc import Iterable

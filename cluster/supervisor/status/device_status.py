@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from ...device_values import Said, health_values, licence_values
+from ...device_values import Absences, health_values, licence_values
 from ...placement.model.inventory import Device
 from ...probes.report.engines import MEDIA_ENGINES, Engine
 from ...probes.vgpu.instances import VgpuLoad
@@ -62,10 +62,10 @@ class DeviceStatus:
 def device_status(title: str, device: Device, node: NodeBook, now_s: float) -> DeviceStatus:
     """Return a device's status; ``title`` is the display name of the device's node."""
     condition, hosted = node.conditions.get(device.device), node.hosted.get(device.device)
-    said = Said()
+    absences = Absences()
     if condition is None or node.unseen_reason:
-        said.unknown["poll"] = node.unseen_reason or NOT_POLLED
-    polled = {} if condition is None else _polled(said, condition, now_s)
+        absences.unknown["poll"] = node.unseen_reason or NOT_POLLED
+    polled = {} if condition is None else _polled(absences, condition, now_s)
     return DeviceStatus(
         node=title,
         device=device.device,
@@ -74,7 +74,7 @@ def device_status(title: str, device: Device, node: NodeBook, now_s: float) -> D
         reason=device.state_reason,
         quarantine=_quarantine(node.record_of(device.device), now_s),
         hosted="" if hosted is None else hosted.sentence,
-        unknown=said.unknown,
+        unknown=absences.unknown,
         **polled,
     )
 
@@ -93,52 +93,52 @@ def _quarantine(record: DeviceRecord, now_s: float) -> dict[str, Any]:
     }
 
 
-def _polled(said: Said, condition: Condition, now_s: float) -> dict[str, Any]:
+def _polled(absences: Absences, condition: Condition, now_s: float) -> dict[str, Any]:
     seen = condition.seen
     return {
         "seen_s": round(now_s - condition.seen_s, 1),
         "told_by": condition.basis.value,
-        "use": {engine.value: _use(said, condition, engine) for engine in MEDIA_ENGINES},
-        "memory": _memory(said, condition),
-        "encoder_sessions": _sessions(said, condition),
-        "throttle": said.value("throttle", seen.throttle),
-        "health": health_values(said, seen.health, condition.xids),
-        **licence_values(said, seen.licence),
-        "scheduler": said.value("scheduler", seen.scheduler),
-        "accounting": said.value("accounting", seen.accounting),
+        "use": {engine.value: _use(absences, condition, engine) for engine in MEDIA_ENGINES},
+        "memory": _memory(absences, condition),
+        "encoder_sessions": _sessions(absences, condition),
+        "throttle": absences.value("throttle", seen.throttle),
+        "health": health_values(absences, seen.health, condition.xids),
+        **licence_values(absences, seen.licence),
+        "scheduler": absences.value("scheduler", seen.scheduler),
+        "accounting": absences.value("accounting", seen.accounting),
         "vgpus": tuple(map(_vgpu, seen.vgpus)),
     }
 
 
-def _use(said: Said, condition: Condition, engine: Engine) -> dict[str, int | None]:
-    percent = said.value(engine.value, use_of(condition.seen, engine))
+def _use(absences: Absences, condition: Condition, engine: Engine) -> dict[str, int | None]:
+    percent = absences.value(engine.value, use_of(condition.seen, engine))
     level = condition.others.get(engine)
     others = None if percent is None or level is None else round(level.part * FULL_PERCENT)
     return {"percent": percent, "others_percent": others}
 
 
-def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
-    memory = said.value("memory", condition.seen.memory)
+def _memory(absences: Absences, condition: Condition) -> dict[str, int | None]:
+    memory = absences.value("memory", condition.seen.memory)
     if memory is None:
         return {}
     others = condition.memory_others_bytes
     if others is None:
-        said.unknown["memory_others"] = "a worker uses the device, and the driver does not report how much of it"
+        absences.unknown["memory_others"] = "a worker uses the device, and the driver does not report how much of it"
     return {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes, "others_bytes": others}
 
 
-def _sessions(said: Said, condition: Condition) -> dict[str, int | None]:
-    count = said.value("encoder_sessions", condition.seen.encoder_sessions)
+def _sessions(absences: Absences, condition: Condition) -> dict[str, int | None]:
+    count = absences.value("encoder_sessions", condition.seen.encoder_sessions)
     return {"open": count, "others": None if count is None else condition.encoder_sessions_others}
 
 
 def _vgpu(vgpu: VgpuLoad) -> dict[str, Any]:
-    said = Said()
+    absences = Absences()
     return {
         "instance": vgpu.instance,
-        "decoder_percent": said.value("decoder_percent", vgpu.use.decoder_percent),
-        "encoder_percent": said.value("encoder_percent", vgpu.use.encoder_percent),
-        "is_licensed": said.value("is_licensed", vgpu.licensed),
-        "accounting": said.value("accounting", vgpu.accounting_enabled),
-        "unknown": said.unknown,
+        "decoder_percent": absences.value("decoder_percent", vgpu.use.decoder_percent),
+        "encoder_percent": absences.value("encoder_percent", vgpu.use.encoder_percent),
+        "is_licensed": absences.value("is_licensed", vgpu.licensed),
+        "accounting": absences.value("accounting", vgpu.accounting_enabled),
+        "unknown": absences.unknown,
     }

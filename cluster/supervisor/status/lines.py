@@ -1,4 +1,4 @@
-"""A supervisor's status as text: narrow, without colour, problems first."""
+"""A supervisor's status as text: narrow, without colour, in a fixed order."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ LOG_LINES = 10
 
 
 def status_lines(status: Status) -> Iterator[str]:
-    """Yield nodes, devices, workers with leases, jobs in order, quarantine, and the newest events."""
+    """Yield the lines: nodes, devices, workers with leases, jobs, autoscaling, quarantine, and the newest events."""
     yield f"supervisor  process {status.pid} on {status.host}, {named(status.release)}"
     yield ""
     yield f"nodes       {len(status.nodes)}"

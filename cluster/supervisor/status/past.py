@@ -16,7 +16,7 @@ from ...worker_names import NodeId
 EVENTS_KEY: Final = "codecfleet/events"
 NODES_KEY: Final = "codecfleet/nodes"
 NODES_NAMED: Final = 4  # the most lost nodes named in one event
-EVENTS_MAX: Final = 1000  # the most events of a supervisor
+EVENTS_MAX: Final = 1000  # the most events that a supervisor remembers
 EVENTS_KEPT: Final = 200  # the most events kept for the next supervisor
 EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only the time of day is shown, so at most a day
 LINE_MAX: Final = 400  # the most characters kept of each event

@@ -20,7 +20,7 @@ from .device_status import DeviceStatus, device_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A node as last probed."""
+    """A node, with its devices as last probed."""
 
     node: str
     name: str
@@ -85,7 +85,7 @@ class JobStatus:
     used_slots: int
     waits_for: str  # why the job waits; "" if it does not
     title: str = ""  # the name of the job's input; "" without an input
-    done_percent: int | None = None  # the finished fraction of the job; None if the length is unknown
+    done_percent: int | None = None  # how much of the job is finished; None if its length is unknown
     left_s: float | None = None  # how long the remaining segments take at the workers' current speed; None if unknown
 
     @property

@@ -10,7 +10,7 @@ from ..services import Answer, Commands, Machines, Services
 
 ADDRESS = address_of("Ask every node of this Ray cluster: host:port, or auto. Default: this machine.")
 FLEET_FILE = named("--fleet", "FILE.toml", "Show a simulated fleet instead of real machines: docs/doctor.md.")
-EVERY = flag("--all", "Show one row for each machine, even if machines are identical.")
+EVERY = flag("--all", "Show each machine separately, even if machines are identical.")
 
 
 def _doctor(
@@ -76,7 +76,7 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
         reason = why_not()
         document["sandbox"] = {"possible": not reason, "reason": reason}
         # Inserted before the last line, which is the verdict.
-        lines.insert(-1, f"sandbox: not here: {reason}" if reason else "sandbox: commands on local files are confined")
+        lines.insert(-1, f"sandbox: missing: {reason}" if reason else "sandbox: commands on local files are confined")
     return Answer(lines, document, exact=document["healthy"])
 
 

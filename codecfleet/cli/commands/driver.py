@@ -78,8 +78,8 @@ def parse_driver(
     lease_seconds: str | None = valued(
         "--lease-seconds",
         "N",
-        "If the driver has not renewed its claim to a job for this long, another one may run it: docs/queue.md. "
-        f"Default: {_LEASE_S}.",
+        "If the driver has not renewed its claim to a job for this long, another driver may run the job: "
+        f"docs/queue.md. Default: {_LEASE_S}.",
     ),
     idle_minutes: str | None = valued(
         "--idle-minutes", "N", "End when there has been no job for this long. Default: never."

@@ -50,7 +50,7 @@ def _jobs(
     option = JobsPlace(address, queue).option
     _check(chosen, name, priority, option)
     if follow and (chosen != "logs" or as_json):
-        raise UsageError("--follow needs logs, and excludes --json", "See codecfleet jobs --help.")
+        raise UsageError("--follow applies only to `jobs logs` without --json", "See codecfleet jobs --help.")
     if chosen in _OF_WORK:
         if queue is not None or address is not None:
             message = f"jobs {chosen} takes no --queue or --address: it applies to unfinished work in PLACE"

@@ -25,7 +25,7 @@ from .submit import QUEUE
 if TYPE_CHECKING:
     from ...cluster.node.orders import PreparedNode
 
-_HEAD, _OFFER, _DRIVER = "With --head", "What it offers", "Jobs of a queue"
+_HEAD, _OFFER, _DRIVER = "With --head", "What the node offers", "Jobs of a queue"
 _PORT_MAX: Final = 65_535
 _DAY_S: Final = 86_400
 

@@ -178,7 +178,7 @@ def _always(show: "Show") -> "Show":
 def _show_screen(output: Output) -> "Show":
     def show(seen: "Seen") -> None:
         width, height = get_terminal_size()
-        # The cursor is in the last line.
+        # One line less, because the cursor goes to the line below the text.
         *lines, last = _screen(seen, width, max(1, height - 1), colour=True)
         output.line(_TOP + "\n".join([*(_CLEAR_LINE + line for line in lines), _CLEAR_REST + last]))
 

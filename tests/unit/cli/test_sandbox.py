@@ -94,8 +94,8 @@ def test_a_job_writes_where_its_files_go() -> None:
     ("files", "reason"),
     [
         (None, "not known before it runs"),
-        (FileUse(reads=("s3://bucket/a.mkv",)), "a store"),
-        (FileUse(reads=("a.mkv",), writes=("gs://bucket/b.mp4",)), "a store"),
+        (FileUse(reads=("s3://bucket/a.mkv",)), "a remote URL"),
+        (FileUse(reads=("a.mkv",), writes=("gs://bucket/b.mp4",)), "a remote URL"),
         (FileUse(reads=("a.mkv",), starts_workers=True, address="head:6379"), "over the network"),
     ],
 )

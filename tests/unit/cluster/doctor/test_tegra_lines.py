@@ -9,7 +9,7 @@ from codecfleet.cluster.doctor.fleet_lines import doctor_lines
 from codecfleet.cluster.doctor.tegra_lines import tegra_lines
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.tegra.dla import DlaReport
-from codecfleet.cluster.probes.tegra.module import CudaSaid, TegraReport, probe_tegra
+from codecfleet.cluster.probes.tegra.module import CudaAnswers, TegraReport, probe_tegra
 from codecfleet.cluster.probes.tegra.tegrastats import TegraStats, parse_tegrastats
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH
@@ -31,7 +31,7 @@ LINE = (
 def tegra(
     root: Path,
     soc: str = "nvidia,tegra234",
-    cuda: CudaSaid | None = None,
+    cuda: CudaAnswers | None = None,
     *,
     stats: Maybe[TegraStats] = ABSENT,
     dla: Maybe[DlaReport] = NO_DLA,
@@ -44,14 +44,14 @@ def tegra(
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    found = probe_tegra(root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: dla)
+    found = probe_tegra(root, cuda or CudaAnswers(), ask_stats=lambda _: stats, ask_dla=lambda _: dla)
     assert isinstance(found, TegraReport)
     return found
 
 
 def test_tegras_are_shown_as_people_have_read_it(tmp_path: Path) -> None:
     """Accelerators, engines, memory, coherency and use, or why one of them is unknown: tests/golden/tegra.txt."""
-    known, absent = CudaSaid(version=(12, 6)), DlaReport(1_002_001, 0)
+    known, absent = CudaAnswers(version=(12, 6)), DlaReport(1_002_001, 0)
     found = {
         "an Orin": tegra(tmp_path / "a", cuda=known, stats=parse_tegrastats(LINE), dla=TWO_DLAS),
         "an Orin that tells nothing": tegra(tmp_path / "b"),
@@ -75,7 +75,7 @@ def test_an_unknown_cuda_version_decides_nothing(
     version: Maybe[tuple[int, int]], undecided: set[str], unsupported: set[str], tmp_path: Path
 ) -> None:
     """If the CUDA version is unknown, services that depend on it are neither denied nor promised."""
-    found = tegra(tmp_path, cuda=CudaSaid(version=version))
+    found = tegra(tmp_path, cuda=CudaAnswers(version=version))
     assert set(found.undecided) == undecided
     assert SERVICES & set(held(found.unsupported)) == unsupported
     assert "IPC that shares memory" in held(found.unsupported)  # an Orin lacks this with every version of CUDA

@@ -11,7 +11,7 @@ import pytest
 from codecfleet.actors.process.process import StartedProcess
 from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.cluster.fleet.host import running as host
-from codecfleet.cluster.fleet.host.running import Keeper
+from codecfleet.cluster.fleet.host.running import WarmServer
 from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_name, locked_place
 from codecfleet.cluster.fleet.pool import Asked, ClientName
 from codecfleet.cluster.fleet.remote_pool import RemotePool
@@ -68,7 +68,7 @@ async def warm(
     idle_s: float = ENDLESS_S,
     useless: str = "",
     supervisor: Watched | None = None,
-) -> AsyncIterator[tuple[Keeper, "asyncio.Task[None]"]]:
+) -> AsyncIterator[tuple[WarmServer, "asyncio.Task[None]"]]:
     """Keep a warm fleet, of this code or of another, during the block."""
     await pool.start()
     name = name or code_name()
@@ -76,7 +76,7 @@ async def warm(
         listener = place.listen(name)
     greeting = Greeting("1.2.3", pool.state.slots, idle_s)
     served = ServedPool(pool, spent=lambda: useless, supervisor=lambda: supervisor)
-    kept = Keeper(listener, served, greeting)
+    kept = WarmServer(listener, served, greeting)
     running = asyncio.create_task(kept.run())
     try:
         yield kept, running

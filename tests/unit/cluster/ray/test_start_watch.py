@@ -120,7 +120,7 @@ def test_a_process_that_ends_ends_the_start(tmp_path: Path, code: int, words: st
     raylet.returncode = code
     with pytest.raises(FleetUnavailable) as caught:
         watch.check()
-    assert caught.value.message.startswith(f"the embedded Ray did not start: {words}")
+    assert caught.value.message.startswith(f"the private Ray did not start: {words}")
     assert next_words in caught.value.next_step
     watch.reap()
     assert raylet.waits == 1

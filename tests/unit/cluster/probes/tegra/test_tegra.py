@@ -11,7 +11,7 @@ from codecfleet.cluster.probes.tegra.dla import DlaReport
 from codecfleet.cluster.probes.tegra.memory import Allocatable, MemorySource
 from codecfleet.cluster.probes.tegra.module import (
     CodecInterface,
-    CudaSaid,
+    CudaAnswers,
     L4tRelease,
     Monitor,
     Soc,
@@ -59,9 +59,9 @@ def _thor(root: Path) -> Path:
 
 
 def _report(
-    root: Path, cuda: CudaSaid | None = None, stats: Maybe[TegraStats] = NONE, dla: Maybe[DlaReport] = NONE
+    root: Path, cuda: CudaAnswers | None = None, stats: Maybe[TegraStats] = NONE, dla: Maybe[DlaReport] = NONE
 ) -> TegraReport:
-    return held(probe_tegra(root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: dla))
+    return held(probe_tegra(root, cuda or CudaAnswers(), ask_stats=lambda _: stats, ask_dla=lambda _: dla))
 
 
 def test_orin_and_thor_are_known_by_their_device_tree(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_what_a_tegra_can_allocate_is_what_sessions_may_use(tmp_path: Path) -> N
     """The free memory in the inventory is what the integrated GPU can allocate, not what its driver calls free."""
     (thor,) = load_fleet("thor").nodes
     report = simulated_report(thor, "thor")
-    probed = _report(_thor(tmp_path), CudaSaid(free_bytes=7 << 30))
+    probed = _report(_thor(tmp_path), CudaAnswers(free_bytes=7 << 30))
     node = node_of_report(replace(report, tegra=probed))
     (gpu,) = (device for device in node.devices if device.kind is DeviceKind.IGPU)
     assert gpu.free_memory_bytes == 7 << 30
@@ -150,7 +150,7 @@ def test_what_a_tegra_can_allocate_is_what_sessions_may_use(tmp_path: Path) -> N
 
 def test_what_cuda_says_goes_before_what_is_documented(tmp_path: Path) -> None:
     """Capability, free memory and attributes from CUDA override the tables."""
-    said = CudaSaid(
+    said = CudaAnswers(
         capability=(11, 0),
         version=(13, 0),
         free_bytes=12345,

@@ -116,7 +116,7 @@ def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # 
     assert report.creatable == (device.vgpus[0].type_id,)
     reasons = {number: each.reason for number, each in report.why_creatable.items()}
     if listed:
-        assert reasons.pop(str(device.vgpus[0].type_id)) == "GPU instance 2 has its profile and is free"
+        assert reasons.pop(str(device.vgpus[0].type_id)) == "GPU instance 2 has the type's profile and is free"
         assert set(reasons.values()) == {"no free GPU instance has the profile that the type takes"}
     else:
         assert all("its GPU instances cannot be listed" in reason for reason in reasons.values())
