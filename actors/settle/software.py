@@ -243,8 +243,7 @@ def _is_steered(rate: RateControl) -> bool:
 
 def _starts_coarse(request: SoftwareRequest, rate: RateControl) -> bool:
     """Return whether x264 gives each segment's first picture too few bits; a user's options may prevent that."""
-    is_segmented = request.segments is not None
-    return request.codec is Codec.H264 and is_segmented and rate.quality is not None and not request.options
+    return request.codec is Codec.H264 and rate.quality is not None and not request.options
 
 
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
