@@ -35,7 +35,7 @@ class InputLimits:
         given = {field: environment[name] for field, name in names.items() if environment.get(name)}
         for field, text in given.items():
             if not (text.isascii() and text.isdecimal() and int(text)):
-                raise UsageError(f"{names[field]} is not a whole number above 0: {text}", "Leave it unset.")
+                raise UsageError(f"{names[field]} is not a whole number above 0: {text}", "Correct or unset it.")
         return cls(**{field: int(text) for field, text in given.items()})
 
     @property

@@ -34,7 +34,7 @@ class _SequenceSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class H264Fields:
-    """How an H.264 sequence parameter set says that fields are coded and signalled."""
+    """What an H.264 sequence parameter set states for reading field orders from slices and picture timing messages."""
 
     frame_num_bits: int
     has_plane_numbers: bool  # each slice names its colour plane (``separate_colour_plane_flag``)

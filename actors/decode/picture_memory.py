@@ -52,7 +52,10 @@ class _Blank:
 
 
 def forget_remains(context: "VideoCodecContext") -> None:
-    """Make an unopened decoder begin every picture black and marked, and conceal damage without earlier tables."""
+    """Make an unopened decoder begin every picture black and marked.
+
+    An H.264 decoder then also conceals damage without the tables of earlier pictures.
+    """
     set_get_buffer(context, _BLACK_BUFFERS)
     if context.name == "h264":
         context.options = {**context.options, "ec": _CONCEALMENT}

@@ -41,7 +41,7 @@ _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottoml
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
 """The tick to which libvpx rounds times: down on input, to the nearest tick on output (vp9/vp9_cx_iface.c)."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
-"""The limit of a time base in libvpx (``g_timebase`` of vp9/vp9_cx_iface.c)."""
+"""The largest numerator or denominator of a time base in libvpx (``g_timebase`` of vp9/vp9_cx_iface.c)."""
 _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
 _CHANGEABLE: Final = ("bitrate", "maxbitrate", "vbvbufsize", "cq")

@@ -84,10 +84,11 @@ class QualityTarget:
         return cls(metric=metric, value=value, percentile=percentile, crfs=crfs)
 
     def settled(self, profile: "EncoderProfile", picture: VideoFormat, tool: str | None) -> Self:
-        """Return the target with limits of the CRF, by default ``profile``'s usual ones.
+        """Return the target with its CRF limits (by default ``profile``'s usual ones) and, for VMAF, with ``tool``.
 
         ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none. Raises UsageError: the
-        limits are outside the encoder's scale; Unsupported: such pictures cannot be measured.
+        limits are outside the encoder's scale; Unsupported: the metric cannot measure pictures of this size, or VMAF
+        has no ``tool``.
         """
         if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
             message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"

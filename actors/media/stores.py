@@ -172,7 +172,10 @@ def _stated(source: str) -> Mapping[str, Any]:
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a version that every node agrees on: a local source's size and change time in seconds."""
+    """Return the part of a version that every node agrees on.
+
+    This is the size and the change time in seconds of a local source, and the whole version of any other source.
+    """
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9

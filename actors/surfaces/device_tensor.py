@@ -96,7 +96,7 @@ def array_tensor(array: Any) -> DeviceTensor:
 
 @contextmanager
 def _foreign(tensor: object) -> Iterator[None]:
-    """Map the errors of a foreign tensor, such as a tensor of PyTorch with gradients."""
+    """Raise errors of a foreign tensor, such as a tensor of PyTorch with gradients, as ``EncoderFailed``."""
     try:
         yield
     except Exception as error:  # each framework raises its own errors

@@ -179,7 +179,7 @@ def _weighed(phase: int, over: int, widening: Fraction, filter_: ScaleFilter, on
     step = over * widening.denominator
     first, last = (place - reach) // step + 1, -(-(place + reach) // step) - 1
     distances = [abs(index * step - place) for index in range(first, last + 1)]
-    # From here on distances and a filter's values are in units of ``_FINE``.
+    # From here on distances and a filter's values are in units of 1 / ``_FINE``.
     fine = [distance * _FINE // unit for distance in distances]
     if filter_ is ScaleFilter.BILINEAR:
         weights = [max(0, _FINE - distance) for distance in fine]

@@ -50,7 +50,10 @@ class Guard:
         self._unread = b""
 
     def run(self, command: list[str], failure: int) -> int:
-        """Run the command, which inherits ``failure``; return its exit code as a shell would, FENCED or NOT_STARTED."""
+        """Run the command, which inherits the descriptor ``failure``.
+
+        Returns FENCED, NOT_STARTED, or the command's exit code as a shell reports it.
+        """
         if clock() >= self._ends_s:
             return FENCED
         try:

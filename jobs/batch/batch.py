@@ -146,7 +146,7 @@ class Batch:
             most=self.spec.files_at_once,
         ):
             if not self._ahead:
-                # If an entry ends while the database is read, it may be returned in its old state.
+                # Computed before the read: an entry that ends during the read may still be returned as waiting.
                 busy = frozenset(self._files)
                 most = len(busy) + _FETCHED_AHEAD
                 found = await in_thread(self._database.entries, EntryState.WAITING, most)

@@ -80,7 +80,7 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
         stated, size = remote_state(source)
-        # an input without a version counts as unchanged
+        # two inputs without versions count as equal, unless their SHA-256 differ
         version = json.dumps(stated) if stated is not None else ""
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 

@@ -34,9 +34,10 @@ class PlannedFiles:
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
-        """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if none is planned.
+        """Return the demand of ``waiting`` files that are as large as the mean of the planned files.
 
-        ``room`` is how many files can run besides those in flight. Demand for more files would start nodes that idle.
+        None if no file is planned, waits or has room. ``room`` is how many files can run besides those in flight; it
+        limits the segments, because more would start nodes that idle.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

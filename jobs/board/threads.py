@@ -77,7 +77,7 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
 
 
 def _begun(call: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-    """Start a call in a thread. Its error is consumed, because the caller may be cancelled before seeing it."""
+    """Start a call in a thread; asyncio does not warn of its error if the caller is cancelled before seeing it."""
     running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
     running.add_done_callback(consume_exception)
     return running

@@ -45,7 +45,7 @@ def conversions(life: PictureLife, source: VideoFormat, index: TrackIndex) -> tu
         return ()
     message = f"pictures are converted to one format: {'; '.join(found)}"
     first = life.runs[0]
-    # The track's header may state the values of the first picture.
+    # The input's header may state the values of the first picture; where the output's differ, ``verify`` may complain.
     differing = [name for name in _ALIKE if not _is_alike(name, first.colour, source.colour)]
     differing += ["range"] if _is_full(first) != (source.colour.range == FULL_RANGE) else []
     differing += ["pixel-format"] if _layout(first.picture.pix_fmt) != _layout(source.pix_fmt) else []

@@ -16,8 +16,9 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""For frames in ascending order, threads + 1 reads may be ahead; more begin only if all begun reads fit in 1/16 of the
-memory."""
+"""All begun reads may need the whole memory limit. For frames in ascending order, they may need only 1/16 of it once
+more than ``threads`` reads have begun since the first that still needs memory.
+"""
 
 
 class FramesEnd(Exception):

@@ -191,7 +191,7 @@ def parse_loudness(name: str, text: str) -> Fraction:
 
 
 def parse_frame_rate(name: str, text: str) -> Fraction:
-    """Return the pictures per second of ``25`` or ``30000/1001``, exactly; from 1 to 300."""
+    """Return an exact frame rate, such as ``25`` or ``30000/1001``; it must be from 1 to 300."""
     how = "Write a whole number or a fraction: 25, 24000/1001 (23.976), 30000/1001 (29.97), 60000/1001 (59.94)."
     match = _FRAME_RATE.fullmatch(text)
     if match is None or int(match[2] or 1) == 0:

@@ -1,4 +1,7 @@
-"""Applies the picture steps of a report to reference pictures with numpy; segments use FFmpeg's filters."""
+"""Applies the picture steps of a report to reference pictures.
+
+PyAV scales and converts, FFmpeg's ``bilateral`` denoises, and numpy does the rest.
+"""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

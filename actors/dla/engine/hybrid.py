@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TENSOR = Party.GPU | Party.DLA
 """The users of a tensor's memory: the DLA, and CUDA, which copies or converts the data."""
 _COPIED = Party.HOST | Party.GPU
-"""The users of the staging memory of copies."""
+"""The users of host memory through which CUDA copies data: the processor and the GPU."""
 _NON_BLOCKING = 1
 _WITHOUT_TIMES = 2
 """CU_EVENT_DISABLE_TIMING."""

@@ -76,5 +76,5 @@ class SciBuffers:
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module, once all buffers are freed."""
+        """Close the library's module. Call this after all buffers are freed."""
         self._library.close_module()

@@ -83,8 +83,8 @@ class EglImage(HeldPicture, Closing):
             ready: as for the class.
 
         Raises:
-            Unsupported: EGL images cannot have that format.
-            UsageError: the planes do not fit the format, or a descriptor does not belong to a DMA buffer.
+            Unsupported: pictures cannot have that format or size.
+            UsageError: an image cannot have that format or those planes, or a descriptor is not of a DMA buffer.
             EngineUnfit: this EGL does not import memory.
         """
         layout = layout_of(width, height, pix_fmt)

@@ -235,7 +235,7 @@ class EndSession(Closing):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Give back the frame or frames that belong to the other end, and disconnect."""
+        """Disconnect: a consumer first releases the frame that it holds, a producer then frees its frames."""
 
     def _connect(self, name: str, *arguments: object) -> None:
         """Connect, or close; a failure leaves nothing open."""

@@ -159,7 +159,7 @@ def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
 
 
 def _on_device(nvrtc: str, device: CudaDevice) -> Iterator[Diagnosis]:
-    """Judge a device by the kernel that it loaded or, without a kernel, by whether NVRTC supports its generation."""
+    """Yield what keeps kernels off a device: the error of loading one or, if none was tried, the reason for that."""
     code = device.kernel_code
     if code == 0:
         return

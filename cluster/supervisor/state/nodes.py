@@ -313,7 +313,7 @@ class Nodes:
 
     @property
     def orders(self) -> dict[NodeId, Order]:
-        """The order of each node that is not simply open."""
+        """The user's order for each node that is cordoned or draining."""
         return {book.ray.node: book.order for book in self._books.values() if book.order is not Order.UNCORDON}
 
     def is_left(self, node: NodeId) -> bool:

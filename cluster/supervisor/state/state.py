@@ -157,7 +157,7 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client or reservation, no node is requested, and no driver is kept from claiming jobs."""
+        """Whether there is no client, no station is in use, no node is requested or ending, and drivers may claim."""
         holds_drivers = any(each.may_drive and each.driving is not Driving.CLAIMS for each in self.nodes)
         if len(self.clients) or self.scaling.holds_nodes or holds_drivers:
             return False

@@ -292,7 +292,7 @@ class FakeMachine:
         self._contexts -= 1
 
     def wait_for_stream(self, stream: int) -> None:
-        """Do nothing, because all work of a stream is already done."""
+        """Record the stream; its work is already done. Fail if a device has an error and errors are not isolated."""
         self.streams_waited.append(stream)
         if not self.isolated and any(device.error for device in self._devices.values()):
             raise FakeCudlaError(EXTERNAL_DEVICE)

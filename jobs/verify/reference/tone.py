@@ -98,7 +98,7 @@ def _hable(light: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _spline(codes: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-    """Return the curve of BT.2390 (5.4.1): straight up to the knee, then a Hermite spline to ``most``."""
+    """Map ``codes`` by the curve of BT.2390 (5.4.1): unchanged up to the knee, then a Hermite spline to ``most``."""
     knee = 1.5 * most - 0.5
     if knee >= 1:
         return codes
