@@ -4,7 +4,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ...errors import redacted
 from ..request.values import FPS_MAX, FPS_MIN
@@ -36,8 +36,10 @@ _Ratio: TypeAlias = Annotated[str, _fraction(lambda value: value > 0)]
 _Rate: TypeAlias = Annotated[str, _fraction(lambda value: FPS_MIN <= value <= FPS_MAX)]
 
 
-class _Record(BaseModel, frozen=True, extra="forbid", defer_build=True):
+class _Record(BaseModel):
     """A part of the report. Its validator is built when it is first used, which most commands never do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Warning_(_Record):  # noqa: N801 - "Warning" is a builtin
@@ -73,7 +75,7 @@ class QualityReport(_Record):
     crfs: tuple[float, float]  # the lowest and the highest CRF
 
 
-class TargetReport(QualityReport, frozen=True, extra="forbid"):
+class TargetReport(QualityReport):
     """The quality of all pictures together, and what was asked for."""
 
     asked: str  # the option
