@@ -37,6 +37,8 @@ _BLACK_8BIT: Final = 16
 _CONCEALMENT: Final = "1024"
 """A bit that only turns FFmpeg's concealment on; the default, ``guess_mvs+deblock``, adds two steps."""
 _DEEPEST_BITS: Final = 16
+_FEW_SAMPLES: Final = 64 << 10
+"""Pictures with fewer samples get memory of FFmpeg's, because mapping them costs little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _has_marked_field(
 
 def _give_black_buffer(context: int, frame: Any, flags: int) -> int:  # noqa: ANN401 - ctypes has no type for a pointer
     head = frame.contents
-    if _blanks(head.format)[0] is None:
+    if _blanks(head.format)[0] is None or head.width * head.height < _FEW_SAMPLES:
         given = int(ffmpeg().avcodec_default_get_buffer2(context, frame, flags))
     else:
         given = give_buffers(context, head)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from av.video.format import VideoFormat as PixelFormat
@@ -77,6 +78,7 @@ def is_rgb(name: str) -> bool:
     return _shape(name).rgb
 
 
+@cache
 def _shape(name: str) -> _Shape:
     try:
         known = PixelFormat(name)

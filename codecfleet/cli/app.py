@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, cast
 
@@ -168,8 +169,9 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
     import typer
 
     first = next((each for each in arguments if not each.startswith("-")), "")
+    command = _command(first if first in SUMMARIES else "")
     try:
-        request = _command(first)(list(arguments), prog_name="codecfleet", standalone_mode=False)
+        request = command(list(arguments), prog_name="codecfleet", standalone_mode=False)
     except typer.TyperException as error:
         raise _usage_error(error, arguments) from None
     except SystemExit:
@@ -177,6 +179,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
     return cast("CommandRequest | int", request or 0)
 
 
+@cache
 def _command(named: str) -> Any:  # noqa: ANN401 - typer has its own types of commands and parameters
     """Return the program with one of its commands loaded."""
     import typer

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ...errors import redacted
 from ..request.values import FPS_MAX, FPS_MIN
@@ -36,7 +36,13 @@ _Ratio: TypeAlias = Annotated[str, _fraction(lambda value: value > 0)]
 _Rate: TypeAlias = Annotated[str, _fraction(lambda value: FPS_MIN <= value <= FPS_MAX)]
 
 
-class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
+class _Record(BaseModel):
+    """A part of the report. Its validator is built when it is first used, which most commands never do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Warning_(_Record):  # noqa: N801 - "Warning" is a builtin
     """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is not."""
 
     code: str
@@ -48,7 +54,7 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
-class AttemptReport(BaseModel, frozen=True, extra="forbid"):
+class AttemptReport(_Record):
     """A failed attempt at a segment."""
 
     attempt: int
@@ -60,7 +66,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     cause: str
 
 
-class QualityReport(BaseModel, frozen=True, extra="forbid"):
+class QualityReport(_Record):
     """The quality that was reached, in the unit of the target."""
 
     reached: float | None  # by the metric and summary of the target; None if there is no picture
@@ -69,13 +75,13 @@ class QualityReport(BaseModel, frozen=True, extra="forbid"):
     crfs: tuple[float, float]  # the lowest and the highest CRF
 
 
-class TargetReport(QualityReport, frozen=True, extra="forbid"):
+class TargetReport(QualityReport):
     """The quality of all pictures together, and what was asked for."""
 
     asked: str  # the option
 
 
-class RateReport(BaseModel, frozen=True, extra="forbid"):
+class RateReport(_Record):
     """The bitrate of all pictures together, and what was asked for. The job chose the segments' CRFs to reach it."""
 
     asked: str  # the option
@@ -86,7 +92,7 @@ class RateReport(BaseModel, frozen=True, extra="forbid"):
     crfs: tuple[float, float]  # the lowest and the highest CRF
 
 
-class SegmentReport(BaseModel, frozen=True, extra="forbid"):
+class SegmentReport(_Record):
     """One segment, with times in ticks of the source's time base."""
 
     segment: int
@@ -114,7 +120,7 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     quality: QualityReport | None = None  # None if the request has no target quality
 
 
-class PictureReport(BaseModel, frozen=True, extra="forbid"):
+class PictureReport(_Record):
     """How pictures were scaled to ``size``, then cropped, turned, scaled again and padded.
 
     Sizes are (width, height).
@@ -138,7 +144,7 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
         return self
 
 
-class ToneReport(BaseModel, frozen=True, extra="forbid"):
+class ToneReport(_Record):
     """How HDR was mapped to SDR (the formula is in docs/filters.md)."""
 
     operator: Literal["bt2390", "hable"]
@@ -146,7 +152,7 @@ class ToneReport(BaseModel, frozen=True, extra="forbid"):
     peak_cd: _Ratio  # the brightest light that the mapping distinguishes, in cd/m², as a fraction
 
 
-class OverlayReport(BaseModel, frozen=True, extra="forbid"):
+class OverlayReport(_Record):
     """The picture laid over every picture (the formula is in docs/filters.md)."""
 
     picture: ShownName
@@ -155,7 +161,7 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
 
-class BurnReport(BaseModel, frozen=True, extra="forbid"):
+class BurnReport(_Record):
     """The burnt-in subtitles, and the place of the source's whole picture in the output's picture."""
 
     source_index: int
@@ -166,7 +172,7 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     font: ShownName | None = None  # the font file for text; None if the request names none
 
 
-class TrackReport(BaseModel, frozen=True, extra="forbid"):
+class TrackReport(_Record):
     """How the job treated one track of the source."""
 
     kind: str
@@ -178,7 +184,7 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
     reason: str
 
 
-class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
+class LoudnessReport(_Record):
     """The source's loudness by EBU R 128, in LUFS and dBTP (None for silence), and the gain of the track in dB."""
 
     source_index: int
@@ -192,7 +198,7 @@ class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
         return None if self.source_lufs is None else self.source_lufs + self.gain_db
 
 
-class Proof(BaseModel, frozen=True, extra="forbid"):
+class Proof(_Record):
     """The results of the checks before and after the join."""
 
     frames_in: int
@@ -211,7 +217,7 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
     seam_after: str = ""
 
 
-class Resumed(BaseModel, frozen=True, extra="forbid"):
+class Resumed(_Record):
     """The work that a job took over from an earlier run; numbers count planned segments."""
 
     restored: int  # segments that were finished, and not encoded again
@@ -219,7 +225,7 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     published: bool = False  # whether the earlier run had published the output; if so, this is the report of that run
 
 
-class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
+class Report(_Record, serialize_by_alias=True, validate_by_name=True):
     """The result of one job, as ``--report`` writes it."""
 
     schema_version: int = Field(default=1, alias="schema")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -72,6 +73,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
     Frames that start at or after ``end_s``, the end of a part, are left out of windows.
     """
     heard = Heard([{} for _ in starts])
+    ends = [start + WINDOW_S for start in starts]
 
     def failed(_: object) -> None:
         heard.failed += 1
@@ -86,8 +88,8 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
             heard.layouts.append(names)
         if frame.sample_rate not in heard.rates_hz:
             heard.rates_hz.append(frame.sample_rate)
-        touched = [n for n, start in enumerate(starts) if begin_s < start + WINDOW_S and heard.end_s > start]
-        touched = touched if end_s is None or begin_s < end_s else []
+        is_left_out = end_s is not None and begin_s >= end_s
+        touched = [] if is_left_out else [n for n, end in enumerate(ends) if begin_s < end and heard.end_s > starts[n]]
         channels = _channels(frame) if touched else ()
         for n in touched:
             for name, samples in zip(names, channels, strict=False):
@@ -119,8 +121,8 @@ def _channels(frame: AudioFrame) -> _Sound:
 
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
     """Resample ``samples``, which start ``offset_s`` after the start of the window, into the window."""
-    first = max(0, int(np.ceil(offset_s * GRID_HZ)))
-    last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
+    first = max(0, ceil(offset_s * GRID_HZ))
+    last = min(len(window), ceil((offset_s + len(samples) / rate_hz) * GRID_HZ))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
     window[first:last] = np.interp(places, np.arange(len(samples)), samples)
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from statistics import fmean, median
 from typing import Any, cast
 
@@ -292,8 +292,15 @@ def _tile_errors(first: _Plane, second: _Plane) -> _Plane:
 
 def block_means(samples: NDArray[Any], across: int, down: int) -> NDArray[np.float64]:
     """Return the mean of each block of samples; blocks at the far edges may be smaller."""
-    height, width = samples.shape
-    rows, columns = np.arange(0, height, down), np.arange(0, width, across)
+    rows, columns, counts = _blocks(*samples.shape, across, down)
     sums = np.add.reduceat(np.add.reduceat(samples, rows, axis=0), columns, axis=1)
-    counts = np.outer(np.diff([*rows, height]), np.diff([*columns, width]))
     return np.asarray(sums / counts, np.float64)
+
+
+@lru_cache(maxsize=16)
+def _blocks(
+    height: int, width: int, across: int, down: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return where blocks begin, in rows and in columns, and how many samples each of them has."""
+    rows, columns = np.arange(0, height, down), np.arange(0, width, across)
+    return rows, columns, np.outer(np.diff([*rows, height]), np.diff([*columns, width]))

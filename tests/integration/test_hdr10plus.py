@@ -15,6 +15,7 @@ from codecfleet.jobs.verify.reference.hdr10plus import MessageReader
 from codecfleet.jobs.verify.verdict import Verdict
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.hdr10plus_films import FRAMES, changes_only, every, hevc, message, rewritten
+from tests.sweeps import swept
 
 from .local_jobs import planned, spec_of, transcode, verified
 from .test_resume import interrupted
@@ -56,7 +57,10 @@ def faults(verdict: Verdict) -> list[str]:
     return [*(check.name for check in verdict.checks if check.passed is False), *(set(CHECKS) - made)]
 
 
-@pytest.mark.parametrize(("codec", "name"), [("hevc", "o.mkv"), ("av1", "o.mp4"), ("hevc", "o.ts")])
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    swept([("hevc", "o.mkv"), ("av1", "o.mp4"), ("hevc", "o.ts")], in_ci=True, is_slow=lambda case: case[1] == "o.ts"),
+)
 def test_each_picture_keeps_its_metadata(codec: str, name: str, tmp_path: Path) -> None:
     """Messages, and FFmpeg's values of them, stay equal over several segments, and back into the other codec."""
     source = hevc(tmp_path, every)

@@ -10,6 +10,7 @@ from codecfleet import Report
 from codecfleet.errors import JournalRefused, SizeExceeded, Unsupported, UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
 from tests.small_film import small_film
+from tests.sweeps import swept
 
 from .local_jobs import planned, spec_of, transcode, verified
 from .test_resume import interrupted
@@ -27,7 +28,9 @@ def made(source: Path, output: Path, workers: int = 2, **options: object) -> Rep
     return transcode(spec_of(source, output, **asked), slots=workers)
 
 
-@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+@pytest.mark.parametrize(
+    "codec", swept(["h264", "av1", "hevc", "vp9"], in_ci=True, is_slow=lambda codec: codec in ("hevc", "vp9"))
+)
 def test_the_film_has_the_rate(codec: str, film: Path, tmp_path: Path) -> None:
     """The average is within 1 %, segments differ as their pictures do, and the report says what was done."""
     output = tmp_path / "out.mkv"
@@ -45,7 +48,9 @@ def test_the_film_has_the_rate(codec: str, film: Path, tmp_path: Path) -> None:
     assert verified(film, output, report).exact
 
 
-@pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.ts"])
+@pytest.mark.parametrize(
+    "name", swept(["out.mp4", "out.ts", "out.mkv"], in_ci=True, is_slow=lambda name: name == "out.mkv")
+)
 def test_the_file_has_at_most_the_size(name: str, film: Path, tmp_path: Path) -> None:
     """Sound and container count, so a file of that size is what a user gets; nothing else is left in the folder."""
     report = made(film, tmp_path / name, size_bytes=280_000, audio="aac")

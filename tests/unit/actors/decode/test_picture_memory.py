@@ -24,6 +24,7 @@ CUT = 7
 GREY = 128
 """The value of a chroma sample without colour."""
 
+# The first clip's pictures are small enough for memory of FFmpeg's.
 CLIPS = {
     "hevc": Clip(
         times=constant_times(FRAMES),
@@ -35,15 +36,15 @@ CLIPS = {
     "hevc 10-bit": Clip(
         times=constant_times(FRAMES),
         encoder="libx265",
-        width=200,
-        height=150,
+        width=320,
+        height=210,
         pix_fmt="yuv420p10le",
         options=(("preset", "ultrafast"), ("x265-params", "ctu=16:min-cu-size=8:keyint=1:wpp=0:info=0:log-level=none")),
     ),
     "h264 4:4:4": Clip(
         times=constant_times(FRAMES),
-        width=200,
-        height=150,
+        width=320,
+        height=210,
         pix_fmt="yuv444p",
         options=(("preset", "ultrafast"), ("x264-params", "keyint=1")),
     ),
@@ -122,7 +123,7 @@ def test_what_a_lost_part_shows_depends_on_the_stream_alone(damaged: Path) -> No
 def test_a_lost_part_is_black_in_every_plane(damaged: Path) -> None:
     """The second and third plane are grey in undecoded parts, also if they are as large as the first plane."""
     lost = list(pictures(damaged, 0))[CUT].to_ndarray()
-    assert (lost[1:, 100:] == GREY).all()
+    assert (lost[1:, 140:] == GREY).all()
 
 
 def test_incomplete_pictures_are_named(damaged: Path) -> None:
@@ -195,8 +196,8 @@ def test_every_pixel_format_has_a_beginning(tmp_path: Path, pix_fmt: str) -> Non
     with av.open(str(path), "w") as container:
         stream = container.add_stream("rawvideo", rate=25)
         assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, pix_fmt
-        frame = VideoFrame(64, 48, pix_fmt)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, pix_fmt
+        frame = VideoFrame(320, 240, pix_fmt)
         for plane in frame.planes:
             plane.update(bytes(range(256)) * (plane.buffer_size // 256) + bytes(plane.buffer_size % 256))
         container.mux(stream.encode(frame))

@@ -35,6 +35,7 @@ from codecfleet.testing.nvidia.fake_device import FakeDevice, device_with
 from codecfleet.testing.nvidia.surface_decoder import SurfaceDecoder
 from tests.pngs import write_png
 from tests.subtitle_tracks import Cue, bars, pgs_packet, with_subtitles
+from tests.sweeps import swept
 
 ADA = EncoderKind("nvenc", "ada", "580")
 GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3"
@@ -52,6 +53,7 @@ RENDITIONS: tuple[dict[str, object], ...] = (
     {"scale": (48, 32), "pix_fmt": "yuv420p10le", "preset": 3},
 )
 """The first two take the decoder's pictures unchanged, if the clip allows this, and so share their pixels."""
+OWN_RATE: dict[str, object] = {"fps": Fraction(30), "keyframe_interval_s": Fraction(1, 4)}
 NOT_THE_CLOCK = {field.name for field in fields(EncodedSegment)} - {"wall_s", "encode_s"}
 
 
@@ -109,8 +111,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_clip(tmp_path_factory.mktemp("together") / "clip.mkv", OPEN)
 
 
-@pytest.mark.parametrize("clip", CLIPS)
-@pytest.mark.parametrize("changes", [{}, {"fps": Fraction(30), "keyframe_interval_s": Fraction(1, 4)}])
+@pytest.mark.parametrize(
+    ("clip", "changes"),
+    swept(
+        [(clip, changes) for clip in CLIPS for changes in ({}, OWN_RATE)],
+        in_ci=True,
+        is_slow=lambda case: bool(case[1]) == (case[0] in ("open-gop", "odd-size")),
+    ),
+)
 def test_each_rendition_is_as_alone(tmp_path: Path, clip: str, changes: dict[str, object]) -> None:
     """With any clip, with the source's times or a rate of its own, a rendition does not depend on the others."""
     path = make_clip(tmp_path / "clip.mkv", CLIPS[clip])
