@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet import CodecfleetError, UsageError
+from codecfleet.actors.media.av_abi import ffmpeg
 from codecfleet.actors.media.values import Colour
 from codecfleet.actors.surfaces.frames import Frame, plane_arrays
 from codecfleet.actors.surfaces.host_pictures import plane_rows
 from codecfleet.actors.surfaces.scaling import ScaleFilter
-from codecfleet.actors.tensors.host_tensor import HostTensorMaker, to_tensor
+from codecfleet.actors.tensors.host_tensor import HostTensorMaker, _prepared, to_tensor
 from codecfleet.actors.tensors.plan import tensor_plan
 from codecfleet.actors.tensors.sample_places import sample_places
 from codecfleet.actors.tensors.tensor_format import TensorFormat
@@ -173,7 +174,7 @@ def test_arrays_are_exact(case: Case) -> None:
 @pytest.mark.parametrize("range_", [1, 2])
 def test_colour_of_swscale_is_near(matrix: int, range_: int) -> None:
     """Every Y' with 64 x 64 of Cb and Cr: no sum is further from H.273 than stated; black and white are exact."""
-    luma, steps = np.arange(256, dtype=np.uint8), np.linspace(16, 240, 64).astype(np.uint8)
+    luma, steps = np.arange(256, dtype=np.uint8), np.linspace(0, 255, 64).astype(np.uint8)
     picture = av.VideoFrame(512, 64 * 64, "yuv422p")
     for plane, samples in zip(
         picture.planes,
@@ -201,6 +202,17 @@ def test_colour_of_swscale_is_near(matrix: int, range_: int) -> None:
         plane_rows(plane, np.dtype(np.uint8))[:, : plane.width] = samples
     values = tensor([frame_of(grey, colour)], TensorFormat())[0, :, 0, ::2]
     assert values[:, legal][:, [0, -1]].tolist() == [[0, 255]] * 3
+
+
+def test_processors_agree() -> None:
+    """The code of swscale for any processor, and its code for this processor, write the same bytes."""
+    frame = frame_of(noise("yuv420p", (64, 48), 5), Colour(range=1, matrix=1))
+    found = []
+    for flags in (0, -1):  # no extensions; those of this processor
+        ffmpeg().av_force_cpu_flags(flags)
+        _prepared.cache_clear()  # swscale chooses its code when it is opened
+        found.append(tensor([frame], TensorFormat()))
+    assert np.array_equal(*found)
 
 
 JOINED = [
