@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _PYAV_MINORS: Final = ("18.1",)
 """The versions in ``pyproject.toml``; each was tested."""
-_MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
+_MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60, "libswscale": 9}
 _FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
 _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _PALETTE_BYTES = 1024  # AVPALETTE_SIZE
@@ -206,6 +206,7 @@ def ffmpeg() -> ctypes.CDLL:
     library = ctypes.CDLL(av.stream.__file__)
     side_data_list = POINTER(POINTER(SideData))
     layout = POINTER(ChannelLayout)
+    four = POINTER(c_int)
     for name, result, arguments in (
         ("av_stream_get_class", c_void_p, []),
         ("av_mallocz", c_void_p, [c_size_t]),
@@ -232,6 +233,11 @@ def ffmpeg() -> ctypes.CDLL:
         ("avcodec_parameters_from_context", c_int, [POINTER(Parameters), c_void_p]),
         ("avcodec_parameters_copy", c_int, [POINTER(Parameters), POINTER(Parameters)]),
         ("avcodec_parameters_to_context", c_int, [c_void_p, POINTER(Parameters)]),
+        ("sws_alloc_context", c_void_p, []),
+        ("sws_free_context", None, [POINTER(c_void_p)]),
+        ("sws_init_context", c_int, [c_void_p, c_void_p, c_void_p]),
+        ("sws_setColorspaceDetails", c_int, [c_void_p, four, c_int, four, c_int, c_int, c_int, c_int]),
+        ("sws_scale", c_int, [c_void_p, POINTER(c_void_p), four, c_int, c_int, POINTER(c_void_p), four]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from ...errors import Unsupported, UsageError
 from ..media.values import Colour
 from ..surfaces.frames import Frame, plane_arrays
-from .early_arithmetic import EarlyArithmetic
 from .host_arithmetic import Arithmetic
 from .host_memory import Array, scratch
 from .plan import siting, tensor_plan
 from .sample_places import SamplePlaces, sample_places, stand_in
+from .swscale_arithmetic import SwscaleArithmetic
 from .tensor_format import TensorFormat
 from .tensor_maker import FrameGroup, TensorMaker
 from .tensor_memory import HostTensor, TensorMemory, host_target
@@ -127,7 +127,7 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
     ]
     channels_first = slot if format_.layout == "nchw" else slot.transpose(2, 0, 1)
     scales = normalising(format_, arithmetic.plan.largest)
-    if scales is None and isinstance(arithmetic, EarlyArithmetic):
+    if scales is None and isinstance(arithmetic, SwscaleArithmetic):
         arithmetic.write(samples, channels_first)
         return
     for rows, values in arithmetic.bands(samples, places.shift):
@@ -137,12 +137,12 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
 @lru_cache(maxsize=32)
 def _prepared(
     places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat
-) -> Arithmetic | EarlyArithmetic:
+) -> Arithmetic | SwscaleArithmetic:
     """Return the arithmetic of ``tensor_plan``; raises as that function does."""
     plan = tensor_plan(places, size, colour, format_)
-    if plan.early is None:
+    if not plan.by_swscale:
         return Arithmetic(plan)
-    return EarlyArithmetic(plan, format_.window(*size), *siting(places, colour))
+    return SwscaleArithmetic(plan, format_.window(*size), *siting(places, colour))
 
 
 def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | None:

@@ -17,11 +17,12 @@ less than 0.08. Grey is Y' in full range; R'G'B' is only resized, and its grey i
 ``uint8``, else S. A floating-point value is value x (1 / ((2^D - 1) x std)) + (0 - mean / std) in double precision,
 rounded to single precision, then to the type.
 
-``EarlyColour`` states another formula, for the most usual pictures.
+On the host, FFmpeg's swscale makes the most usual tensors: R'G'B' of the crop's size, by the bilinear filter, from
+8-bit samples with half the columns of chroma. For these, colour weights are multiples of 8, which changes a value by
+less than 0.04, and step 3 rounds halves up. Steps 1 and 2 are exact: resizing weights are multiples of 2^12.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -40,11 +41,8 @@ COLOUR_BITS: Final = WEIGHT_BITS
 _BYTE_BITS: Final = 8
 _BYTE_COLOUR_BITS: Final = 11
 """The bits of a colour weight for 8-bit samples: with these, single precision is exact if nothing is resized."""
-EARLY_BITS: Final = 5
-"""The fraction bits of the sums of ``EarlyColour``."""
-_EARLY_LUMA_BITS: Final = 7
-"""The bits of the luma weight in ``EarlyColour``: products with a sample fit unsigned 16 bits."""
-_WHITE: Final = 255
+_SWSCALE_COLOUR_BITS: Final = 13
+"""The bits of a colour weight in swscale."""
 _UNKNOWN: Final = {8: "YCgCo", 10: "BT.2020 constant luminance", 11: "YDzDx", 13: "derived", 14: "ICtCp", 15: "IPT-C2"}
 """The matrices of H.273 that are not weighted sums of samples, or are rare."""
 _FULL: Final = 2
@@ -59,26 +57,6 @@ class ChannelTaps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyColour:
-    """The formula of 8-bit R'G'B' from chroma with half the columns, of the crop's size, by the bilinear filter.
-
-    Chroma is weighed before it is interpolated, in sums of at most 16 bits, where ``//`` rounds down:
-
-    1. term = (sum of weights x (chroma - 128) + 128) // 2^8, in units of 1/8.
-    2. Down and across: c = (sum of weights x term) // 4, by the weights of ``ChannelTaps`` in quarters; c is in units
-       of 1/32.
-    3. value = (luma x Y // 4 + base + c) // 32, clipped to 0 and 255.
-
-    The luma weight is a multiple of 2^-7, and ``base`` gives it the least error, below 0.05 of a value between black
-    and white. With the rounding of chroma, a sum is changed by less than 0.2.
-    """
-
-    luma: int  # the weight of luma, in units of 2^-7
-    base: int  # includes half a value, so that values are rounded to the nearest
-    chroma: tuple[tuple[int, int], ...]  # for each channel of the target: the weights of Cb and Cr, in units of 2^-11
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorPlan:
     """How pictures of one format, size and colour become values."""
 
@@ -88,7 +66,7 @@ class TensorPlan:
     weights: tuple[tuple[int, ...], ...]  # for each channel of the target, a weight of each source channel
     offsets: tuple[int, ...]  # one per channel of the source, for samples of S bits
     size: tuple[int, int]  # the target's (width, height)
-    early: EarlyColour | None  # the formula to use instead, if not None, with the same taps
+    by_swscale: bool  # whether swscale makes the tensors on the host, so that step 3 rounds halves up
 
     @property
     def largest(self) -> int:
@@ -105,20 +83,23 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
     left, top, wide, high = format_.window(*size)
     target = format_.target(*size)
     value_bits = _BYTE_BITS if format_.dtype == "uint8" else places.bits
-    weights, offsets = _colour(places, size[1], colour, grey=format_.colour == "gray", value_bits=value_bits)
     sited = siting(places, colour)
     filter_, one = ScaleFilter(format_.filter), 1 << TAP_BITS
+    grey = format_.colour == "gray"
+    by_swscale = (
+        places.bits == _BYTE_BITS
+        and places.halved_across
+        and not grey
+        and filter_ is ScaleFilter.BILINEAR
+        and target == (wide, high)
+    )
+    weight_bits = _SWSCALE_COLOUR_BITS if by_swscale else _weight_bits(places)
+    weights, offsets = _colour(places, size[1], colour, grey=grey, value_bits=value_bits, weight_bits=weight_bits)
     found = []
     for number in range(len(offsets)):
         columns, rows = sited if number else (LUMA, LUMA)
         down = window_taps((top, high), target[1], filter_, rows, one=one)
         found.append(ChannelTaps(down, window_taps((left, wide), target[0], filter_, columns, one=one)))
-    is_early = (
-        (places.bits, len(offsets)) == (_BYTE_BITS, 3)
-        and places.halved_across
-        and filter_ is ScaleFilter.BILINEAR
-        and target == (wide, high)
-    )
     return TensorPlan(
         taps=tuple(found),
         bits=places.bits,
@@ -126,7 +107,7 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
         weights=weights,
         offsets=offsets,
         size=target,
-        early=_early(places, size[1], colour) if is_early else None,
+        by_swscale=by_swscale,
     )
 
 
@@ -137,7 +118,7 @@ def siting(places: SamplePlaces, colour: Colour) -> tuple[Lattice, Lattice]:
 
 
 def _colour(
-    places: SamplePlaces, height: int, colour: Colour, *, grey: bool, value_bits: int
+    places: SamplePlaces, height: int, colour: Colour, *, grey: bool, value_bits: int, weight_bits: int
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Return the weights and the offsets of those source channels that are used."""
     if places.is_rgb:
@@ -146,36 +127,12 @@ def _colour(
     if is_coloured and not grey and colour.matrix in _UNKNOWN:
         message = f"pictures with the matrix {_UNKNOWN[colour.matrix]} ({colour.matrix}) have no formula to RGB"
         raise Unsupported(message, "Convert them first, or take TensorFormat(colour='gray').")
-    stated = _stated(places, colour)
-    weight_bits = _weight_bits(places)
+    stated = Colour(range=_FULL, matrix=colour.matrix) if places.is_full else colour
     rule = rgb_rule(stated, height, bits=places.bits, target_bits=value_bits, weight_bits=weight_bits)
     if grey or not is_coloured:
         return ((rule.luma,),) * (1 if grey else 3), (rule.black,)
     rows = (rule.luma, 0, rule.red_cr), (rule.luma, rule.green_cb, rule.green_cr), (rule.luma, rule.blue_cb, 0)
     return rows, (rule.black, rule.middle, rule.middle)
-
-
-def _early(places: SamplePlaces, height: int, colour: Colour) -> EarlyColour:
-    luma, chroma, fine = (
-        rgb_rule(_stated(places, colour), height, weight_bits=bits)
-        for bits in (_EARLY_LUMA_BITS, _BYTE_COLOUR_BITS, COLOUR_BITS)
-    )
-    weight, step = luma.luma >> (COLOUR_BITS - _EARLY_LUMA_BITS), COLOUR_BITS - _BYTE_COLOUR_BITS
-    white = fine.black + round(Fraction(_WHITE << COLOUR_BITS, fine.luma))
-    errors = [
-        Fraction(fine.luma * (y - fine.black), 1 << (COLOUR_BITS - EARLY_BITS)) - (weight * y >> 2)
-        for y in range(fine.black, white + 1)
-    ]
-    pairs = (0, chroma.red_cr), (chroma.green_cb, chroma.green_cr), (chroma.blue_cb, 0)
-    return EarlyColour(
-        luma=weight,
-        base=(1 << EARLY_BITS >> 1) + round((min(errors) + max(errors)) / 2),
-        chroma=tuple((cb >> step, cr >> step) for cb, cr in pairs),
-    )
-
-
-def _stated(places: SamplePlaces, colour: Colour) -> Colour:
-    return Colour(range=_FULL, matrix=colour.matrix) if places.is_full else colour
 
 
 def _weight_bits(places: SamplePlaces) -> int:

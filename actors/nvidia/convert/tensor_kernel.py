@@ -16,7 +16,7 @@ from ...media.values import Colour
 from ...surfaces.conversion import plane_places
 from ...surfaces.formats import SurfaceFormat
 from ...tensors.host_tensor import normalising
-from ...tensors.plan import EarlyColour, TensorPlan, tensor_plan
+from ...tensors.plan import TensorPlan, tensor_plan
 from ...tensors.sample_places import surface_places
 from ...tensors.tensor_format import TensorFormat
 from ..cuda.context import Cuda, Stream
@@ -34,8 +34,7 @@ struct Job
     long long constants[3], picture_step, channel_step, row_step, column_step;
     double factors[3], terms[3];
     Channel channels[3];
-    int weights[9], early_luma, early_base, early_chroma[6];
-    int count, values, targets, width, height, shift, largest;
+    int weights[9], count, values, targets, width, height, shift, largest, halves_up;
 };
 
 /* The addresses of a launch's pictures. */
@@ -98,25 +97,6 @@ __device__ void put(typename Element<kind>::type *to, int value, double factor, 
         *to = to_bfloat(number);
 }
 
-/* The value of EarlyColour; weights are those of Cb and Cr. */
-template <typename Sample>
-__device__ int early(const Sample *surface, const int *tables, const Job &job, const int *weights, int x, int y)
-{
-    const Channel &luma = job.channels[0], &cb = job.channels[1], &cr = job.channels[2];
-    const int *down = tables + cb.down + y, *across = tables + cb.across + x;
-    int sum = 0;
-    for (int right = 0; right < cb.across_count; ++right)
-        for (int below = 0; below < cb.down_count; ++below) {
-            const Sample *sample = surface + (long long)(*down + below) * cb.pitch + (*across + right) * cb.step;
-            const int term = weights[0] * (sample[cb.source] - 128) + weights[1] * (sample[cr.source] - 128);
-            const int weight = (down[(below + 1) * job.height] >> 12) * (across[(right + 1) * job.width] >> 12);
-            sum += weight * ((term + 128) >> 8);
-        }
-    const Sample *sample = surface + luma.source + (long long)tables[luma.down + y] * luma.pitch;
-    sum = (job.early_luma * sample[tables[luma.across + x] * luma.step] >> 2) + job.early_base + (sum >> 2);
-    return sum < 0 ? 0 : sum >> 5 > 255 ? 255 : sum >> 5;
-}
-
 template <typename Sample, int kind>
 __global__ void tensor(const __grid_constant__ Pictures pictures, typename Element<kind>::type *target,
                        const int *tables, const __grid_constant__ Job job)
@@ -127,13 +107,6 @@ __global__ void tensor(const __grid_constant__ Pictures pictures, typename Eleme
     if (x >= job.width || y >= job.height)
         return;
     target += blockIdx.z * job.picture_step + y * job.row_step + x * job.column_step;
-    if (job.early_luma) {
-        for (int number = 0; number < job.targets; ++number) {
-            const int value = early(surface, tables, job, job.early_chroma + 2 * number, x, y);
-            put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
-        }
-        return;
-    }
     long long sums[3] = {0, 0, 0};
     for (int number = 0; number < job.count; ++number) {
         const Channel &channel = job.channels[number];
@@ -157,7 +130,7 @@ __global__ void tensor(const __grid_constant__ Pictures pictures, typename Eleme
         long long sum = -job.constants[job.values == 1 ? 0 : number];
         for (int from = 0; from < job.count; ++from)
             sum += weights[from] * sums[from];
-        sum = (sum + 0x7FFFFFFF + (sum >> 32 & 1)) >> 32;
+        sum = (sum + 0x7FFFFFFF + (job.halves_up | (sum >> 32 & 1))) >> 32;
         const int value = sum < 0 ? 0 : sum > job.largest ? job.largest : (int)sum;
         put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
     }
@@ -194,9 +167,8 @@ class _Job(ctypes.Structure):
         *((name, ctypes.c_double * 3) for name in ("factors", "terms")),
         ("channels", _Channel * 3),
         ("weights", ctypes.c_int * 9),
-        *((name, ctypes.c_int) for name in ("early_luma", "early_base")),
-        ("early_chroma", ctypes.c_int * 6),
         *((name, ctypes.c_int) for name in ("count", "values", "targets", "width", "height", "shift", "largest")),
+        ("halves_up", ctypes.c_int),
     )
 
 
@@ -308,16 +280,12 @@ def _job(work: TensorWork) -> _Job:
     ]
     scales = normalising(work.format, plan.largest)
     pairs = [(1.0, 0.0)] * 3 if scales is None else [tuple(map(float, pair)) for pair in scales]
-    early = plan.early or EarlyColour(luma=0, base=0, chroma=())
     return _Job(
         constants=(ctypes.c_int64 * 3)(*constants),
         factors=(ctypes.c_double * 3)(*(factor for factor, _ in pairs)),
         terms=(ctypes.c_double * 3)(*(term for _, term in pairs)),
         channels=(_Channel * 3)(*channels),
         weights=(ctypes.c_int * 9)(*weights),
-        early_luma=early.luma,
-        early_base=early.base,
-        early_chroma=(ctypes.c_int * 6)(*(weight for pair in early.chroma for weight in pair)),
         count=len(plan.offsets),
         values=len(rows),
         targets=work.format.channels,
@@ -325,4 +293,5 @@ def _job(work: TensorWork) -> _Job:
         height=plan.size[1],
         shift=places.shift,
         largest=plan.largest,
+        halves_up=plan.by_swscale,
     )
