@@ -10,7 +10,7 @@
     │   │                   FleetUnavailable, QueueUnavailable
     │   ├── StorageFailed   ObjectStoreFull
     │   ├── FleetUnavailable   VersionRefused
-    │   ├── WorkerLost      NodeEnded, WorkerOutOfMemory, WorkerBroken, ProcessKilled
+    │   ├── WorkerLost      NodeEnded, WorkAbandoned, WorkerOutOfMemory, WorkerBroken, ProcessKilled
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
 
@@ -69,6 +69,7 @@ __all__ = [
     "Unsupported",
     "UsageError",
     "VersionRefused",
+    "WorkAbandoned",
     "WorkError",
     "WorkerBroken",
     "WorkerLost",
@@ -264,13 +265,17 @@ class WorkError(CodecfleetError):
 
 
 class WorkerLost(WorkError):
-    """A worker process or its node died while the process had the work."""
+    """The worker process was lost while it had the work; a subclass may name the cause."""
 
     retry = Retry.ANYWHERE
 
 
 class NodeEnded(WorkerLost):
     """The worker's node ended as announced, so the work moves to another node; the attempt does not count."""
+
+
+class WorkAbandoned(WorkerLost):
+    """A supervisor that no longer heard from the program cancelled its work; the attempt does not count."""
 
 
 class WorkerOutOfMemory(WorkerLost):

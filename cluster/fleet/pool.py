@@ -81,7 +81,7 @@ class Pool(ABC):
         """Run ``work`` on a worker. The run ends with its result, or with one of these errors.
 
         CodecfleetError: the work raised it.
-        WorkerLost: the worker died and is replaced; the work may be submitted again.
+        WorkerLost: the worker was lost, or a supervisor cancelled the work; the work may be submitted again.
         DeadlineMissed: ``WorkRun.give_up`` was called.
         Cancelled: the pool was closed.
         FleetUnavailable: no work can run here any more, or workers cannot read the files that the work ships.

@@ -242,7 +242,7 @@ class JobStore(ABC):
             return _saved(at, job)
 
     def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority, which counts when the job is next queued. Raises TenantRefused: see ``submit``."""
+        """Change a job's priority, which counts whenever the job is queued. Raises TenantRefused: see ``submit``."""
         with self._current() as at:
             job = self._named(at, job_id)
             allow(priority, job.tenant, _policy(at).quota(job.tenant))

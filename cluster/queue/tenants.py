@@ -39,7 +39,7 @@ class TenantQuota(_Table):
     queued_max: Count = 10_000  # the most jobs that are queued or running
     running_max: Count = 1_000_000  # the most jobs that run at the same time
     priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_MAX
-    # A tenant whose jobs used more than this in the policy's window starts no job.
+    # A tenant starts no job if its attempts that ended in the policy's window used more than this.
     core_hours_max: Limit = 1_000_000.0
     gpu_hours_max: Limit = 1_000_000.0
     written_gib_max: Limit = 1_000_000.0

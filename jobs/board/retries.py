@@ -27,6 +27,7 @@ from ...errors import (
     ProcessKilled,
     Retry,
     SegmentFailed,
+    WorkAbandoned,
     WorkerBroken,
     WorkerLost,
 )
@@ -49,7 +50,7 @@ class FaultKind(Enum):
     FULL = "full"  #: the device had no room for the work
     UNFIT = "unfit"  #: the device cannot do the work; another device may
     HUNG = "hung"  #: the work made no progress, and its worker was replaced
-    MOVED = "moved"  #: the worker's node ended as announced; the attempt does not count
+    MOVED = "moved"  #: the node ended as announced, or a supervisor lost the program; the attempt does not count
     LOST = "lost"  #: the worker died from an unknown cause
     SUSPECT = "suspect"  #: the device failed while it also ran other work
     GUILTY = "guilty"  #: the device failed while this work ran alone
@@ -95,6 +96,7 @@ _FAULTS: Final = {
     ProcessKilled: FaultKind.KILLED,
     WorkerBroken: FaultKind.SUSPECT,
     NodeEnded: FaultKind.MOVED,
+    WorkAbandoned: FaultKind.MOVED,
     WorkerLost: FaultKind.LOST,
     DeadlineMissed: FaultKind.HUNG,
     EngineUnfit: FaultKind.UNFIT,

@@ -28,7 +28,7 @@ class WorkWatch:
         patience: after how long work counts as hung.
         start_fps: the speed expected of one session, used until the first result; 0 if unknown.
         on_hang: called with a message when work hangs.
-        on_loss: called with the label of work whose worker died, and the error.
+        on_loss: called with the label of work that was lost, and the error.
         bind: called for each submission; returns the work to submit.
         clock: returns seconds.
         sleep: waits for seconds.

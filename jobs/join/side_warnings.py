@@ -29,7 +29,7 @@ def side_warnings(
 ) -> list[Warning_]:
     """Return warnings about finished tracks.
 
-    ``pipes`` copied tracks, ``encoded`` has the encoded tracks, and tracks in ``silent`` have no packet in the output.
+    ``pipes`` have the copied tracks and ``encoded`` the encoded ones; tracks in ``silent`` have no packet in it.
     """
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]

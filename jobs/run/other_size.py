@@ -49,6 +49,6 @@ def joined_other_bytes(plan: Plan, path: Path, encoded: dict[tuple[int, int], En
     finally:
         path.unlink(missing_ok=True)
     if plan.spec.size_bytes is not None and other_bytes >= plan.spec.size_bytes:
-        message = f"sound, subtitles and container take {other_bytes} of {plan.spec.size_bytes} bytes"
+        message = f"sound, subtitles and container take {other_bytes} bytes; the file may have {plan.spec.size_bytes}"
         raise SizeExceeded(message, SizeExceeded.WHAT_NEXT)
     return other_bytes

@@ -103,13 +103,13 @@ def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
 
 
 def loss_warnings(lost_on: Sequence[WorkerId]) -> list[Warning_]:
-    """Return a warning about dead workers; ``lost_on`` has the worker of each lost run, or "" if that is unknown."""
+    """Return a warning about lost work; ``lost_on`` has the worker of each lost run, or "" if that is unknown."""
     if not lost_on:
         return []
     stations = sorted({where.station for where in lost_on} - {""})
     named = ", ".join(stations[:_STATIONS_NAMED]) + (" and others" if len(stations) > _STATIONS_NAMED else "")
-    died = f"a worker died while running on {named}" if named else "a worker died while running"
-    return [Warning_(code=WORKER_LOST, message=f"{died}: {counted(len(lost_on), 'run')} repeated", checks=())]
+    message = f"work was lost{f' on {named}' if named else ''}: {counted(len(lost_on), 'run')} repeated"
+    return [Warning_(code=WORKER_LOST, message=message, checks=())]
 
 
 def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:

@@ -216,7 +216,7 @@ class TrackRun:
 
     async def _say_loss(self, label: str, error: WorkerLost) -> None:
         self._lost_on.append(WorkerId(error.where))
-        await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
+        await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} was lost: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
         """Save the segment's packets if the job keeps evidence, and return the error.

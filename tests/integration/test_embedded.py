@@ -1,4 +1,4 @@
-"""What an embedded Ray does to the network, the home directory, the calling process and the host."""
+"""What a private Ray does to the network, the home directory, the calling process and the host."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def alive(pids: list[int]) -> list[int]:
     [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=pytest.mark.slow)],
 )
 def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
-    """An embedded Ray is local only, protected by a token, and leaves nothing behind.
+    """A private Ray is local only, protected by a token, and leaves nothing behind.
 
     It writes nothing into the home, keeps environment and handlers, and prints nothing. A Ray that is started by public
     calls only explains why, and prints on standard output that a worker died.

@@ -246,7 +246,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the outputs and their reports")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (2)")
     parser.add_argument("--workers", type=int, metavar="N", help="segments in flight in all; by default, what fits")
-    parser.add_argument("--ray", action="store_true", help="on an embedded Ray, as codecfleet does by itself")
+    parser.add_argument("--ray", action="store_true", help="on a private Ray, as codecfleet does by itself")
     parser.add_argument("--document", action="store_true", help="write the result into tests/media/README.md")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help="where outputs and table.json go")
     return parser.parse_args()

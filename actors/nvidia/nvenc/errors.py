@@ -80,7 +80,7 @@ def _old_driver(detail: str) -> CodecfleetError:
 
 
 def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
-    """Return codecfleet's error for a CUresult; None is any code that ``kind_of_result`` does not know."""
+    """Return codecfleet's error for a CUresult; None if the error's name is unknown."""
     kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
     if kind is DeviceMemory:
         return DeviceMemory(f"the GPU has no memory for the encoder: {detail}", "Run fewer sessions on this GPU.")

@@ -15,6 +15,7 @@ from ....errors import (
     NodeEnded,
     ObjectStoreFull,
     Retry,
+    WorkAbandoned,
     WorkerBroken,
     WorkerLost,
     WorkerOutOfMemory,
@@ -122,10 +123,10 @@ class KnownWorkers:
         self._faults.append(replace(fault, number=next(self._numbers)))
 
 
-def abandoned(label: str) -> WorkerLost:
+def abandoned(label: str) -> WorkAbandoned:
     """Return the error for work that a supervisor cancelled because no report of this program reached it."""
     message = f"{label} was cancelled by a supervisor that no longer heard from this program"
-    return WorkerLost(message, "Submit the same work again.")
+    return WorkAbandoned(message, "Submit the same work again.")
 
 
 def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:

@@ -61,7 +61,9 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
     if qnx:
         return Rule(holds=False, reason="QNX does not support it")
     if not io_coherency(capability).holds:
-        return Rule(holds=False, reason="it needs I/O coherency (capability 7.2): allocate pinned memory instead")
+        return Rule(
+            holds=False, reason="it needs I/O coherency (capability 7.2 or later): allocate pinned memory instead"
+        )
     return Rule(holds=True, reason="the system is Linux and the GPU is I/O coherent")
 
 

@@ -7,6 +7,7 @@ from .connection import replaced
 from .guard import why_unknown
 
 _NAME: Final = "accelerators.NvidiaGPUAcceleratorManager.get_current_node_accelerator_type"
+_ERROR: Final = "pynvml.NVMLError"
 
 
 def lost_gpu_allowed() -> AbstractContextManager[None]:
@@ -15,7 +16,7 @@ def lost_gpu_allowed() -> AbstractContextManager[None]:
     Ray 2.60 asks NVML for that name, makes a resource and a label of it, and does not start if NVML raises an error.
     codecfleet uses neither. An untested version of Ray starts as it would by itself.
     """
-    if why_unknown({_NAME: ()}):
+    if why_unknown({_NAME: ()}) or why_unknown({_ERROR: type}, "ray._private.thirdparty"):
         return nullcontext()
     from ray._private.accelerators import NvidiaGPUAcceleratorManager
     from ray._private.thirdparty.pynvml import NVMLError

@@ -82,7 +82,7 @@ def parse_driver(
         f"docs/queue.md. Default: {_LEASE_S}.",
     ),
     idle_minutes: str | None = valued(
-        "--idle-minutes", "N", "End when there has been no job for this long. Default: never."
+        "--idle-minutes", "N", "End after this many minutes without a job to run. Default: never."
     ),
     free_memory_gb: str | None = FREE_MEMORY,
     free_disk_gb: str | None = FREE_DISK,

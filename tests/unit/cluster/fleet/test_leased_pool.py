@@ -12,7 +12,7 @@ from codecfleet.cluster.fleet.pool import ClientName, more_slots
 from codecfleet.cluster.machine import OomKills
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
-from codecfleet.errors import FleetUnavailable, WorkerLost, WorkerOutOfMemory
+from codecfleet.errors import FleetUnavailable, WorkAbandoned, WorkerLost, WorkerOutOfMemory
 from codecfleet.testing import works
 
 from .leased import leased_pool
@@ -116,7 +116,7 @@ async def test_work_that_only_a_supervisor_cancelled_is_lost() -> None:
             await asyncio.sleep(0.001)
         worker = next(iter(backend.workers))
         await backend.abandon(worker, GoneClients(frozenset(["fleet.0"])))
-        with pytest.raises(WorkerLost, match="cancelled by a supervisor") as lost:
+        with pytest.raises(WorkAbandoned, match="cancelled by a supervisor") as lost:
             await run
         assert lost.value.where == worker
         assert await pool.submit(works.Count(job="j", label="a"))

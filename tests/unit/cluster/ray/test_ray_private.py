@@ -12,6 +12,7 @@ from codecfleet.cluster.ray.private.autoscaler import autoscaler_report, end_idl
 from codecfleet.cluster.ray.private.connection import quiet_connection, reread_environment
 from codecfleet.cluster.ray.private.guard import OFF, SWITCH
 from codecfleet.cluster.ray.private.lean_start import lean_start, why_no_lean_start
+from codecfleet.cluster.ray.private.lost_gpu import lost_gpu_allowed
 from codecfleet.cluster.ray.private.nodes import (
     cuda_visible_to_node,
     drain_for,
@@ -204,3 +205,39 @@ def test_everything_private_can_be_switched_off(ray: SimpleNamespace, monkeypatc
     del ray
     monkeypatch.setenv("_CODECFLEET_RAY_PRIVATE", "off")
     assert why_no_lean_start() == "its internals are switched off"
+
+
+def test_a_lost_first_gpu_has_no_name_while_ray_starts(monkeypatch: pytest.MonkeyPatch, ray: SimpleNamespace) -> None:
+    """Ray asks NVML for the name; an NVMLError means None only during the start, and other errors are raised."""
+
+    class NVMLError(Exception):
+        """The error as NVML's binding has it."""
+
+    class NvidiaGPUAcceleratorManager:
+        """The class as Ray has it."""
+
+        error: Exception = NVMLError("GPU is lost")
+
+        @staticmethod
+        def get_current_node_accelerator_type() -> str | None:
+            raise NvidiaGPUAcceleratorManager.error
+
+    manager = NvidiaGPUAcceleratorManager
+    for name, attributes in {
+        "accelerators": {manager.__name__: manager},
+        "thirdparty": {"__path__": []},
+        "thirdparty.pynvml": {"NVMLError": NVMLError},
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, f"ray._private.{name}", module)
+    with lost_gpu_allowed():
+        assert manager.get_current_node_accelerator_type() is None
+        manager.error = ValueError("a defect")
+        with pytest.raises(ValueError, match="a defect"):
+            manager.get_current_node_accelerator_type()
+    manager.error = NVMLError("GPU is lost")
+    ray.package.__version__ = "2.61.0"
+    with lost_gpu_allowed(), pytest.raises(NVMLError):
+        manager.get_current_node_accelerator_type()
+    assert isinstance(vars(manager)["get_current_node_accelerator_type"], staticmethod)

@@ -20,6 +20,7 @@ from codecfleet.errors import (
     ProcessKilled,
     SessionLimit,
     Unsupported,
+    WorkAbandoned,
     WorkerBroken,
     WorkerLost,
     WorkError,
@@ -32,6 +33,7 @@ GPU = "node/gpu#0:7"
 ERRORS = (
     *(
         NodeEnded,
+        WorkAbandoned,
         WorkerLost,
         WorkerBroken,
         ProcessKilled,
@@ -105,14 +107,15 @@ def test_a_first_silent_death_is_not_held_against_the_work() -> None:
     assert steps[-2:] == [Constraints(alone=True), None]
 
 
-def test_an_announced_end_of_a_node_is_not_charged() -> None:
+@pytest.mark.parametrize("move", [NodeEnded, WorkAbandoned])
+def test_what_is_no_fault_of_the_work_is_not_charged(move: type[CodecfleetError]) -> None:
     """Moves count for nothing, however they mix with failures; only very many of them end the job."""
     for kinds in ([WorkerLost] * LOSSES, [DeviceLost] * 3, [DeadlineMissed] * ATTEMPTS):
-        moved = climbed(*[each for kind in kinds for each in (NodeEnded, NodeEnded, kind)])
+        moved = climbed(*[each for kind in kinds for each in (move, move, kind)])
         ways = [[step and (step.alone, step.software) for step in steps] for steps in (moved[2::3], climbed(*kinds))]
         assert ways[0] == ways[1]
         assert moved[0::3] == moved[1::3]
-    assert climbed(*[NodeEnded] * MOVES) == [UNCONSTRAINED] * (MOVES - 1) + [None]
+    assert climbed(*[move] * MOVES) == [UNCONSTRAINED] * (MOVES - 1) + [None]
 
 
 def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> None:

@@ -61,8 +61,8 @@ async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -
             return said, [each.message for each in (await job).warnings if each.code == "worker-lost"]
 
     said, reported = await codes(FaultyPool(LocalPool(2), kills=[("segment 0", 1), ("segment 0", 2)]))
-    again = "a worker died while running on here/cpu#0: 2 runs repeated"
-    died = "segment 0 lost its worker: worker of segment 0 was killed at attempt"
+    again = "work was lost on here/cpu#0: 2 runs repeated"
+    died = "segment 0 was lost: worker of segment 0 was killed at attempt"
     assert said == [f"{died} 1, as asked", f"{died} 2, as asked", again]
     assert reported == [again]
     assert await codes(LocalPool(2)) == ([], [])
