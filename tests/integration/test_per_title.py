@@ -161,7 +161,7 @@ def test_a_plan_shows_the_probes_and_then_the_choice(film: Path, tmp_path: Path)
     better = read_ladder(wanted(film, tmp_path, per_title="psnr:69").resolved(), tmp_path / "work")
     limited = read_before(better).per_title
     assert limited is not None
-    assert "below 69" in limited.lines()[1]
+    assert "below the goal of 69" in limited.lines()[1]
     other = read_ladder(wanted(film, tmp_path, end_s=Fraction(2)).resolved(), tmp_path / "work")
     assert not ProbeRecord.read(read.folder / PROBES, probing_for(other).key).found
     (read.folder / PROBES).write_text("{")
@@ -228,7 +228,7 @@ def test_a_mistake_is_told_before_the_probes(tmp_path: Path) -> None:
 def test_what_cannot_be_chosen_is_refused(film: Path, tmp_path: Path) -> None:
     """NVENC and a target quality leave no CRF to choose, and a film that grows has no sample."""
     targeted = PRESET.replace('bitrate = "40k"', 'target_quality = "psnr:40"')
-    with pytest.raises(Unsupported, match="the rendition middle has a target quality"):
+    with pytest.raises(Unsupported, match="the rendition middle uses a target quality"):
         probing_for(read_ladder(wanted(film, tmp_path, targeted).resolved(), tmp_path))
     with pytest.raises(Unsupported, match="the rendition high has NVENC"):
         probing_for(read_ladder(wanted(film, tmp_path, encoder="nvenc").resolved(), tmp_path))
