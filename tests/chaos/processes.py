@@ -5,13 +5,15 @@ from contextlib import suppress
 
 import psutil
 
+from tests.live_processes import is_live
+
 MARK = "CHAOS_ROUND"
 """In the environment of a round's driver and of all that it starts."""
 
 
 def marked(mark: str) -> list[psutil.Process]:
     """Return the processes of a round's driver that still run."""
-    return [found for found in having(MARK, mark) if found.status() != psutil.STATUS_ZOMBIE]
+    return [found for found in having(MARK, mark) if is_live(found)]
 
 
 def having(name: str, value: str) -> Iterator[psutil.Process]:

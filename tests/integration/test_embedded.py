@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.live_processes import is_live
+
 pytestmark = pytest.mark.ray
 
 PRELUDE = """
@@ -103,7 +105,7 @@ def written(places: Mapping[str, str]) -> list[Path]:
 
 def alive(pids: list[int]) -> list[int]:
     """Return which of these processes still run."""
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    return [process.pid for process in psutil.process_iter() if process.pid in pids and is_live(process)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from codecfleet.cluster.fleet_variables import KEEPER as ITS_SOCKET
 from codecfleet.cluster.node.registry import kept_nodes, registered
 from codecfleet.cluster.ray.keeper import Driving, Word, tell_keeper
+from tests.live_processes import is_live
 from tests.metadata_server import FakeMetadata, metadata_server
 
 KEEPER = """
@@ -230,7 +231,7 @@ def test_a_driver_that_does_not_end_is_killed(ray: str, hand_back_s: float, numb
             process.send_signal(number)
         said, _ = process.communicate(timeout=20)
     assert (process.returncode, said, len(children)) == (0, "down\n", 2)
-    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not any(map(is_live, children))
 
 
 RESTS = "the node drains, so the driver hands back its jobs and rests"
@@ -336,7 +337,7 @@ def test_a_signal_after_rays_death_ends_the_driver_and_hides_no_failure() -> Non
         said, _ = process.communicate(timeout=20)
     assert process.returncode == 5
     assert said.startswith("Ray ended by itself")
-    assert not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE
+    assert not is_live(driver)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +365,7 @@ def test_nothing_of_ray_is_left() -> None:
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert len(children) > 1
-    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not any(map(is_live, children))
 
 
 @NAMESPACE

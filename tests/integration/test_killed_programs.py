@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.live_processes import is_live
 from tests.sweeps import swept
 
 from .local_jobs import LIMIT_S, film, spec_of, transcode
@@ -76,7 +77,7 @@ def gone(processes: list[psutil.Process], within_s: float = 10) -> bool:
     """Wait until all these processes have ended."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
-        if not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
+        if not any(map(is_live, processes)):
             return True
         time.sleep(0.05)
     return False

@@ -230,7 +230,7 @@ def test_what_cannot_be_chosen_is_refused(film: Path, tmp_path: Path) -> None:
     targeted = PRESET.replace('bitrate = "40k"', 'target_quality = "psnr:40"')
     with pytest.raises(Unsupported, match="the rendition middle uses a target quality"):
         probing_for(read_ladder(wanted(film, tmp_path, targeted).resolved(), tmp_path))
-    with pytest.raises(Unsupported, match="the rendition high has NVENC"):
+    with pytest.raises(Unsupported, match="the rendition high uses NVENC"):
         probing_for(read_ladder(wanted(film, tmp_path, encoder="nvenc").resolved(), tmp_path))
     with pytest.raises((UsageError, ValueError), match="exclude each other"):
         wanted(film, tmp_path, follow=True)

@@ -22,6 +22,7 @@ from codecfleet.errors import QueueFull
 from codecfleet.jobs.journal.found_work import find_work
 from codecfleet.jobs.verify.job import verify
 from codecfleet.testing import LocalPool
+from tests.live_processes import is_live
 from tests.postgres_server import postgres_server
 from tests.queue_drivers import end_drivers
 
@@ -66,11 +67,6 @@ async def until(holds: Callable[[], bool], within_s: float = 60) -> None:
             await asyncio.sleep(0.02)
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Return whether a process runs."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
 def arguments(film: Path, output: Path, report: Path, scale: str = "384x216") -> list[str]:
     """Return the arguments of a job with six segments."""
     options = ["--segment-seconds", "1", "--preset", "6", "--scale", scale, "--workers", "1", "--end", "6"]
@@ -112,11 +108,11 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
             family = first.children(recursive=True)
             with outside_of_a_transaction(place):
                 first.send_signal(how)
-            await until(lambda: not any(map(is_alive, family)), 10)
+            await until(lambda: not any(map(is_live, family)), 10)
             if how is not signal.SIGTERM:  # The driver's work has ended before another one can claim the job.
                 assert (await queue.get("film")).state is QueueState.RUNNING
             if how is signal.SIGTERM:
-                await until(lambda: not is_alive(first), 20)
+                await until(lambda: not is_live(first), 20)
                 assert (await queue.get("film")).state is QueueState.QUEUED
             done = finished(output)
             with driver(place):
