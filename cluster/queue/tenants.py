@@ -24,8 +24,7 @@ _MARK: Final = "cfq-"  # every token begins with this
 _HELP: Final = "configs/queue.toml lists every key of a queue's policy."
 _CORRECT: Final = "The setting queue_token names a file with the token: `codecfleet config show` tells where it is set."
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
-Price = Annotated[float, Field(ge=0, le=1_000_000)]
-Limit = Annotated[float, Field(ge=0, le=1_000_000)]
+Amount = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class _Table(BaseModel):
@@ -40,9 +39,9 @@ class TenantQuota(_Table):
     running_max: Count = 1_000_000  # the most jobs that run at the same time
     priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_MAX
     # A tenant starts no job if its attempts that ended in the policy's window used more than this.
-    core_hours_max: Limit = 1_000_000.0
-    gpu_hours_max: Limit = 1_000_000.0
-    written_gib_max: Limit = 1_000_000.0
+    core_hours_max: Amount = 1_000_000.0
+    gpu_hours_max: Amount = 1_000_000.0
+    written_gib_max: Amount = 1_000_000.0
 
     def exceeded(self, used: Usage) -> str:
         """Return the key of a limit that a tenant's use in the window exceeds; "" if it exceeds none."""
@@ -57,9 +56,9 @@ class TenantQuota(_Table):
 class Prices(_Table):
     """The prices of work, in any currency."""
 
-    core_hour: Price = 0.0
-    gpu_hour: Price = 0.0
-    written_gib: Price = 0.0
+    core_hour: Amount = 0.0
+    gpu_hour: Amount = 0.0
+    written_gib: Amount = 0.0
 
     def cost(self, used: Usage) -> float:
         """Return the cost of work that has used these resources."""
