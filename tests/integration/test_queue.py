@@ -193,7 +193,8 @@ def test_jobs_of_a_queue_are_cancelled_retried_and_moved(
 ) -> None:
     """A running job ends within seconds; a failed one is shown with its own exit code."""
     assert command(capsys, "submit", "--id", "missing", "verify", "a.mkv", "b.mp4")[0] == 0
-    assert command(capsys, "submit", "--id", "long", *arguments(film, tmp_path / "o.mp4", tmp_path / "report"))[0] == 0
+    long = arguments(film, tmp_path / "o.mp4", tmp_path / "report", scale="1920x1080")
+    assert command(capsys, "submit", "--id", "long", *long)[0] == 0
     code, _, err = command(capsys, "jobs", "logs", "missing", "--follow")
     assert (code, "there is no file a.mkv" in err) == (3, True)
     assert command(capsys, "jobs", "priority", "long", "7")[0] == 0
