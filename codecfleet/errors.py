@@ -275,7 +275,7 @@ class NodeEnded(WorkerLost):
 
 
 class WorkAbandoned(WorkerLost):
-    """A supervisor that no longer heard from the program cancelled its work; the attempt does not count."""
+    """A supervisor that received no reports of the program any more cancelled its work; the attempt does not count."""
 
 
 class WorkerOutOfMemory(WorkerLost):

@@ -38,7 +38,7 @@ _CONCEALMENT: Final = "1024"
 """A bit that only turns FFmpeg's concealment on; the default, ``guess_mvs+deblock``, adds two steps."""
 _DEEPEST_BITS: Final = 16
 _FEW_SAMPLES: Final = 64 << 10
-"""Pictures with fewer samples get memory of FFmpeg's, because mapping them costs little."""
+"""Pictures with fewer samples get FFmpeg's own memory: the system keeps such small blocks for reuse by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ RECENT_S: Final = 5.0
 ENDED_KEPT: Final = 256
 """The most ended pieces that are reported; older pieces are left out."""
 KEPT_S: Final = 900.0
-"""The age up to which a new supervisor is told of ended pieces; supervisors keep records this long."""
+"""How long ended pieces are reported to a new supervisor; supervisors keep records this long."""
 FULL_REPORTS: Final = 3
 """How many heartbeats report all kept pieces to a new supervisor: the first only identifies the worker, and another may
 be lost.
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
     def reported(self, now_s: float) -> ReportedPiece:
         """Return the piece as plain values, with times relative to ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
-        # A supervisor is told that another try may succeed, but not whether that needs another worker.
+        # Supervisors learn that another try may succeed, but not whether that needs another worker.
         ending = "" if self.ending is None else self.ending.value.removesuffix("_elsewhere")
         return self.run, self.job, self.label, self.began_s - now_s, ended_s, ending
 

@@ -87,14 +87,13 @@ def chosen(
         own.setdefault(job.tenant, []).append(job)
     quotas = {tenant: policy.quota(tenant) for tenant in own}
     uses = {tenant: uses.get(tenant, TenantUse()) for tenant in own}
+    own = {tenant: jobs for tenant, jobs in own.items() if not quotas[tenant].exceeded(uses[tenant].used)}
     found: list[QueuedJob] = []
     while len(found) < most:
         ready = [
             (-jobs[-1].priority, uses[tenant].used_s / quotas[tenant].share, _own_order(jobs[-1]), tenant)
             for tenant, jobs in own.items()
-            if jobs
-            and uses[tenant].running < quotas[tenant].running_max
-            and not quotas[tenant].exceeded(uses[tenant].used)
+            if jobs and uses[tenant].running < quotas[tenant].running_max
         ]
         if not ready:
             break

@@ -16,9 +16,8 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""All begun reads may need the whole memory limit. For frames in ascending order, they may need only 1/16 of it once
-more than ``threads`` reads have begun since the first that still needs memory.
-"""
+"""Begun reads may need the whole memory limit, but for frames in ascending order only 1/16 of it once more than
+``threads`` reads have begun since the first that still needs memory."""
 
 
 class FramesEnd(Exception):

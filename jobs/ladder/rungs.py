@@ -208,7 +208,7 @@ def check_grid(ladder: LadderSpec, specs: Mapping[str, TranscodeSpec]) -> None:
 def fitted(scale: Scale, source: tuple[int, int]) -> Scale:
     """Return the size of a rendition with the option ``scale``, for source pictures of the size ``source``.
 
-    A height stands for a 16:9 picture of that height: wider pictures get the width of that picture instead, and for
+    A height means a 16:9 picture of that height: wider pictures get the width of that picture instead, and for
     upright pictures height and width change places. None keeps the source's size.
     """
     if scale is None or scale[0] is not None:

@@ -125,7 +125,7 @@ class KnownWorkers:
 
 def abandoned(label: str) -> WorkAbandoned:
     """Return the error for work that a supervisor cancelled because no report of this program reached it."""
-    message = f"{label} was cancelled by a supervisor that no longer heard from this program"
+    message = f"{label} was cancelled by a supervisor that no longer received this program's reports"
     return WorkAbandoned(message, "Submit the same work again.")
 
 
