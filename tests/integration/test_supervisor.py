@@ -25,6 +25,17 @@ total, free = ray.cluster_resources(), ray.available_resources()
 print(len(left), total.get("CPU", 0) - free.get("CPU", 0))
 """
 
+RESERVE = """
+import ray, sys
+ray.init(log_to_driver=False, logging_level="CRITICAL")
+from ray.util.placement_group import placement_group, remove_placement_group
+label = {"ray.io/node-id": sys.argv[1]}
+group = placement_group([{"CPU": 1}], strategy="STRICT_PACK", bundle_label_selector=[label])
+print(group.wait(5))
+remove_placement_group(group)
+"""
+"""Reserves a core of a node, for at most 5 s; prints whether Ray reserved it."""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
@@ -43,9 +54,14 @@ def shares(status: dict[str, Any]) -> list[int]:
     return sorted(job["granted_slots"] for job in status["jobs"])
 
 
+def first_node(cluster: RayCluster) -> str:
+    """Return a node's id, which no supervisor is needed for."""
+    return str(json.loads(cluster.run("node", "list", "--json").stdout)["nodes"][0]["ray"]["id"])
+
+
 def test_an_order_needs_no_job(cluster: RayCluster) -> None:
     """It starts a supervisor, because the driver of a queue may run on the node."""
-    node = json.loads(cluster.run("node", "list", "--json").stdout)["nodes"][0]["ray"]["id"]
+    node = first_node(cluster)
     for order, state in (("drain", "draining"), ("uncordon", "open")):
         ordered = cluster.run(order, node)
         assert ordered.returncode == 0, ordered.stderr
@@ -104,3 +120,18 @@ def test_nodes_may_be_drained_and_may_die(cluster: RayCluster, film: Path, tmp_p
     assert {node["node"]: node["state"] for node in status["nodes"]}[drained] == "draining"
     assert doomed not in {node["node"] for node in status["nodes"]}
     assert cluster.run("uncordon", drained).returncode == 0
+
+
+def test_work_goes_on_if_ray_makes_no_more_placement_groups(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
+    """If a node freezes during a reservation, Ray reserves nothing more on any node; jobs still get their workers."""
+    healthy = first_node(cluster)
+    frozen = cluster.add_node(2)
+    cluster.stop_node(frozen)
+    assert [cluster.python(RESERVE, node).split()[-1] for node in (frozen, healthy)] == ["False", "False"]
+    output = tmp_path / "out.mp4"
+    done = cluster.run("transcode", str(film), str(output), "--scale", "320x180", "--quiet")
+    assert done.returncode == 0, done.stderr
+    lines = [line for _, line in cluster.status()["log"]]
+    assert any("starts without a placement group" in line for line in lines)
+    verified = cluster.run("verify", str(film), str(output))
+    assert verified.returncode == 0, verified.stdout

@@ -64,7 +64,6 @@ class RayBackend(RayCalls):
 
     async def find(self) -> tuple[FoundWorker, ...]:
         workers = await asyncio.to_thread(_live_workers)
-        reserved = frozenset(await asyncio.to_thread(reservation_names, BUNDLE_PREFIX))
         answers = await self._facts_of(workers)
         late = [worker for worker, answer in answers.items() if isinstance(answer, TimeoutError)]
         if are_late_together(late, len(workers)):
@@ -73,7 +72,7 @@ class RayBackend(RayCalls):
         refused = ((worker, answer) for worker, answer in answers.items() if isinstance(answer, Exception))
         await asyncio.gather(*itertools.starmap(self._refuse, refused))
         await self.sweep(frozenset(found))
-        return tuple(FoundWorker(worker, facts, worker in reserved) for worker, facts in found.items())
+        return tuple(FoundWorker(worker, facts) for worker, facts in found.items())
 
     async def sweep(self, in_use: frozenset[WorkerId]) -> None:
         for worker in map(WorkerId, await asyncio.to_thread(reservation_names, BUNDLE_PREFIX)):
@@ -111,7 +110,7 @@ class RayBackend(RayCalls):
         bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
         if order.station.sharers > 1:
             await self._shared.reserve(order)
-        if bundle:
+        if bundle and order.is_bundled:
             group = await asyncio.to_thread(reserve, order.station.node, bundle, BUNDLE_PREFIX + worker)
             self._bundles[worker] = group
             await group.ready()
@@ -189,7 +188,7 @@ def _live_workers() -> list[WorkerId]:
 
 
 def live_nodes() -> tuple[RayNode, ...]:
-    """Return the live nodes of the cluster, with their unreserved CPUs."""
+    """Return the live nodes of the cluster, with their unreserved CPUs and GPUs."""
     free = free_resources_by_node()  # a node missing from Ray's answer counts as unused
     draining = draining_nodes()
     return tuple(
@@ -199,6 +198,7 @@ def live_nodes() -> tuple[RayNode, ...]:
             cores=int(node["Resources"].get("CPU", 0)),
             free_cores=int(free.get(node["NodeID"], node["Resources"]).get("CPU", 0)),
             gpus=int(node["Resources"].get("GPU", 0)),
+            free_gpus=float(free.get(node["NodeID"], node["Resources"]).get("GPU", 0)),
             preemptible=(node.get("Labels") or {}).get(MARKET_LABEL) == SPOT,
             draining=node["NodeID"] in draining,
             leaves_utc_s=_end_of_notice(draining.get(node["NodeID"], 0)),

@@ -53,7 +53,7 @@ def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s:
         book.reserved_cores = 0
         book.to(StationState.RESERVING, now_s)
         gpus = state.planner.policy.gpu_share if book.station.kind.takes_gpu else 0.0
-        effects.append(Reserve(book.worker, book.station, cores, gpus))
+        effects.append(Reserve(book.worker, book.station, cores, gpus, is_bundled=not book.unbundled_next))
     return effects
 
 

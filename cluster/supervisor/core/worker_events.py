@@ -34,7 +34,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
         return [Stop(event.worker)]
     book.to(StationState.STARTING, now_s)
     book.reserved_cores = event.cores
-    book.unreserved_next, book.unreserved = False, ""
+    book.unreserved_next, book.unbundled_next, book.unreserved = False, False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
     # GPUs that failed a probe, or are in quarantine
@@ -48,7 +48,10 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Retry the reservation soon; if no worker runs, a CPU worker then starts without a reservation."""
+    """Retry the reservation soon: without a bundle if what it needs is free, as Ray may have stopped making bundles.
+
+    Otherwise, if no worker runs, a CPU worker then shares the cores of other Ray work.
+    """
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -60,8 +63,23 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
         # Workers keep unwanted GPUs, and Ray still has no other: other Ray work holds the chosen GPU.
         state.node_of(book).withhold(book.chosen, now_s)
     has_any = any(each.could_transcode for each in state.stations.values())
-    book.unreserved_next = book.station.kind.is_processor and not has_any
-    return [Stop(event.worker), state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}")]
+    book.unbundled_next = _has_what_it_needs(state, book)
+    book.unreserved_next = book.station.kind.is_processor and not has_any and not book.unbundled_next
+    then = "; its cores and GPU are free, so it starts without a placement group" if book.unbundled_next else ""
+    note = state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}{then}")
+    return [Stop(event.worker), note]
+
+
+def _has_what_it_needs(state: SupervisorState, book: StationBook) -> bool:
+    """Return whether a station's process can reserve for itself: its node has what it needs, and no station shares it.
+
+    If a node stops answering while Ray makes a placement group on it, Ray (2.60) makes no other placement group, on any
+    node, until its GCS restarts; actors still start.
+    """
+    ray, station = state.node_of(book).ray, book.station
+    if station.kind.takes_gpu:
+        return station.sharers == 1 and ray.free_gpus >= state.planner.policy.gpu_share
+    return ray.free_cores > 0
 
 
 def started(state: SupervisorState, event: events.Started, now_s: float) -> list[Effect]:
@@ -182,5 +200,5 @@ def _adopt(state: SupervisorState, worker: FoundWorker, now_s: float) -> list[Ef
     book.occupy(worker.facts)
     book.chosen = book.device
     _check_alone(state, book)
-    book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
+    book.reserved_cores = worker.facts.cores
     return [state.note(LogAction.WORKER_ADOPTED, book, f"was adopted: process {worker.facts.pid}")]

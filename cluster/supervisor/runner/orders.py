@@ -101,7 +101,7 @@ class Orders:
 
     async def _reserve(self, effect: Reserve) -> None:
         limit_s = self.settings.reserve_limit_s
-        late = f"other Ray work holds its cores or GPU; Ray had reserved nothing after {limit_s:g} s"
+        late = f"Ray had reserved nothing after {limit_s:g} s"
         try:
             cores = await in_time(self.backend.reserve(effect), limit_s, late)
         except NoAnswer as reason:

@@ -234,6 +234,7 @@ class Reserve(_WorkerEffect):
     station: Station
     cores: int
     gpus: float  # the bundle's GPUs, reserved once even if several stations share the bundle
+    is_bundled: bool = True  # whether a bundle reserves them; otherwise the worker's process does when it starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class RayNode:
     cores: int
     free_cores: int  # cores that nothing has reserved
     gpus: int = 0
+    free_gpus: float = 0.0  # GPUs that nothing has reserved
     preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False
     leaves_utc_s: float | None = None  # when a draining node leaves, by the node's clock; None if Ray names no time
@@ -102,4 +103,3 @@ class FoundWorker:
 
     worker: WorkerId
     facts: WorkerFacts
-    is_reserved: bool = True  # whether the worker has a bundle

@@ -85,7 +85,7 @@ class NodeBook:
         before, self.ray = self.ray, ray
         if before == ray:
             return False
-        if replace(before, free_cores=ray.free_cores) != ray:
+        if replace(before, free_cores=ray.free_cores, free_gpus=ray.free_gpus) != ray:
             self._list_stations()
         return True
 

@@ -92,6 +92,7 @@ class StationBook:
     chosen: str = ""  # the GPU that placement chose for the process; on a cluster, Ray may assign another GPU
     reserved_cores: int = 0
     unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
+    unbundled_next: bool = False  # the next process reserves for itself, because Ray made no bundle of what is free
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
     outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends when it is idle
     deaths_in_a_row: int = 0

@@ -12,6 +12,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.placing import place_or_refuse
 from codecfleet.cluster.supervisor.state.events import (
     Asked,
+    Died,
     Effect,
     Found,
     NodesSeen,
@@ -21,21 +22,29 @@ from codecfleet.cluster.supervisor.state.events import (
     Probed,
     Renewed,
     Reserve,
+    Reserved,
+    Started,
     Ticked,
 )
-from codecfleet.cluster.supervisor.state.messages import ClientReport, FoundWorker, JobReport, WorkerFacts
+from codecfleet.cluster.supervisor.state.messages import ClientReport, FoundWorker, JobReport, RayNode, WorkerFacts
 from codecfleet.cluster.supervisor.state.state import Planner
 from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker_names import WorkerId
 
-from ..core_worlds import World, decided, node, total, wants
+from ..core_worlds import World, decided, gpu_node, node, nvenc, total, wants
 
 
 class FullWorld(World):
     """A world whose Ray reserves nothing."""
 
+    def __init__(self, *nodes: RayNode) -> None:
+        self.reserved: list[Reserve] = []  # the orders to reserve
+        super().__init__(*nodes)
+
     def carry_out(self, effect: Effect) -> None:
-        """Do nothing."""
+        """Only keep the orders to reserve."""
+        if isinstance(effect, Reserve):
+            self.reserved.append(effect)
 
 
 ADOPTED = WorkerId("a/cpu#0:41")
@@ -138,10 +147,45 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
     assert (again.cores, again.worker.epoch > reserve.worker.epoch) == (0, True)
 
 
+def test_a_worker_whose_cores_are_free_starts_without_a_bundle() -> None:
+    """If Ray reserves nothing though the cores are free, every worker reserves its own cores when it starts."""
+    world = FullWorld(node("a"), node("b", 3))
+    world.report("one", wants("j", 100))
+    orders = _refused(world)
+    assert {(each.station.node, each.cores, each.is_bundled) for each in orders} == {("a", 2, False), ("b", 3, False)}
+    for order in orders:
+        world.feed(Reserved(order.worker, order.cores), Started(order.worker, WorkerFacts(9, order.cores)))
+    world.feed(NodesSeen((node("a", 2, free=0), node("b", 3, free=0))))
+    assert total(world.told("one"), "j") == 5
+    world.reserved.clear()
+    world.feed(Died(orders[0].worker, "killed"))
+    assert [each.is_bundled for each in world.reserved] == [True]
+
+
+def test_only_a_gpu_of_its_own_is_reserved_without_a_bundle() -> None:
+    """A free GPU is reserved by the worker itself; one that Ray has given away, or that stations share, is not."""
+    for free_gpus, is_bundled in ((1.0, False), (0.4, True)):
+        ray, probed = gpu_node("g", "GPU-1")
+        world = FullWorld(replace(ray, free_gpus=free_gpus))
+        world.feed(Probed(probed))
+        world.report("one", nvenc("j", 100))
+        orders = [each for each in _refused(world) if each.station.kind.takes_gpu]
+        assert [each.is_bundled for each in orders] == [is_bundled]
+
+
+def _refused(world: "FullWorld") -> list[Reserve]:
+    """Refuse all reservations that a world has ordered; return the orders that follow."""
+    refused, world.reserved = world.reserved, []
+    for order in refused:
+        world.feed(NotReserved(order.worker, "Ray had reserved nothing after 10 s"))
+    world.wait(1)
+    return [*world.reserved]
+
+
 def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
     """A worker without a reservation is replaced by one with a reservation once cores are free."""
     world = World(node("a", 2, free=0))
-    found = FoundWorker(ADOPTED, WorkerFacts(99, 2), is_reserved=False)
+    found = FoundWorker(ADOPTED, WorkerFacts(99, 2))
     world.feed(Found((found,)))
     world.say("one", wants("j", 50, {ADOPTED: 1}))
     world.wait(4)

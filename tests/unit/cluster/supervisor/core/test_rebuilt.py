@@ -159,7 +159,7 @@ class Kept(World):
 def _found(book: StationBook) -> FoundWorker:
     """Return an adopted worker, which knows how many cores are reserved for it."""
     assert book.facts is not None
-    return FoundWorker(book.worker, replace(book.facts, cores=book.reserved_cores), bool(book.reserved_cores))
+    return FoundWorker(book.worker, replace(book.facts, cores=book.reserved_cores))
 
 
 class Rebuilt(RuleBasedStateMachine):

@@ -152,7 +152,5 @@ def test_a_new_supervisor_adopts_one_worker_of_a_gpu(machines: dict[str, Simulat
     for node in probed:
         world.feed(Probed(node))
     facts = WorkerFacts(7, 64, probed[0].gpus[0].device)
-    world.feed(
-        Found(tuple(FoundWorker(WorkerId(f"{n}/gpu#0:3"), replace(facts), is_reserved=True) for n in ("a", "b")))
-    )
+    world.feed(Found(tuple(FoundWorker(WorkerId(f"{n}/gpu#0:3"), replace(facts)) for n in ("a", "b"))))
     assert [book.is_holding for book in _gpu_workers(world)] == [False, True]
