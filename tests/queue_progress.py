@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.journal.found_work import find_work
@@ -33,13 +34,24 @@ def redone(printed: str) -> int:
     return sum(_redone(attempt.splitlines()) for attempt in printed.split(_ATTEMPT))
 
 
+def given_up(printed: str) -> int:
+    """Return how many segments a job took from a worker that made no progress."""
+    return sum(told["event"] == "warning" and told["code"] == "deadline" for told in _told(printed.splitlines()))
+
+
 def _redone(lines: list[str]) -> int:
     starts, again = Counter[int](), 0
-    for line in lines:
-        with suppress(ValueError, TypeError):  # what else it prints, or a line that was cut
-            told = json.loads(line)
-            if told["event"] == "segment_started" and not told["is_second"]:
-                starts[told["segment"]] += 1
-            elif told["event"] == "journal":
-                again += told["redone"]
+    for told in _told(lines):
+        if told["event"] == "segment_started" and not told["is_second"]:
+            starts[told["segment"]] += 1
+        elif told["event"] == "journal":
+            again += told["redone"]
     return again + starts.total() - len(starts)
+
+
+def _told(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the events among the lines that a job printed."""
+    for line in lines:
+        with suppress(ValueError):  # what else it prints, or a line that was cut
+            if isinstance(told := json.loads(line), dict):
+                yield told

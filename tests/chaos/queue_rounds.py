@@ -5,11 +5,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from codecfleet import Queue, QueueState
 from codecfleet.errors import QueueUnavailable
-from tests.queue_progress import redone
+from tests.queue_progress import given_up, redone
 
 from .films import Film, sha256
 from .places import Place
@@ -18,9 +17,6 @@ from .queue_place import SLOTS, QueuePlace
 from .queued_job import WatchedJob
 from .rounds import ROUND_S, Attack, Result
 from .schedule import OF_A_DATABASE, Fault, Round, Strike
-
-_DEADLINE: Final = '"code": "deadline"'
-"""In what a job prints if a segment was given up for its silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ class QueuedAttack(Attack):
         printed = self._printed(self._job)
         self.result.recoveries_s = [(hit.fault.value, self._recovery_s(n)) for n, hit in enumerate(self._hits)]
         self.result.redone = redone(printed)
-        self.result.allowed = printed.count(_DEADLINE) * SLOTS + sum(_in_flight(hit.fault) for hit in self._hits)
+        self.result.allowed = given_up(printed) * SLOTS + sum(_in_flight(hit.fault) for hit in self._hits)
         if self.result.redone > self.result.allowed:
             self._problem(f"{self.result.redone} segments ran again, {self.result.allowed} were in flight")
 
