@@ -71,7 +71,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
 
 
 def _has_what_it_needs(state: SupervisorState, book: StationBook) -> bool:
-    """Return whether a station's process can reserve for itself: its node has what it needs, and no station shares it.
+    """Return whether a process can reserve for itself: its CPU or GPU is free, and no other station shares it.
 
     If a node stops answering while Ray makes a placement group on it, Ray (2.60) makes no other placement group, on any
     node, until its GCS restarts; actors still start.
