@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.decoding import picture_hash
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.device.memory_choice import Platform, Waiting
 from codecfleet.actors.dla.engine import CudaCalls
 from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker

@@ -11,7 +11,8 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
+from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.actors.surfaces.device_frame import PictureNotes
 from codecfleet.testing.clips import Clip, make_clip
 

@@ -3,7 +3,6 @@
 Decoders use one thread, because the number of threads changes the pictures of a damaged stream.
 """
 
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, Type
 
 import av
 import av.error
-import numpy as np
 from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.stream import Discard
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
     VideoPacket: TypeAlias = Packet[VideoStream]
 
-DIGEST_BYTES = 16
 _LEAST_FREE_BYTES = 64 << 20
 _SHOWN_AGAIN = "vp9"
 """The codec whose decoder labels a repeated picture with the packet that coded it.
@@ -127,34 +124,6 @@ class DecodeTally:
         """Record a damaged packet; only the first in demux order is kept."""
         if self.first_damaged_packet is None or packet < self.first_damaged_packet:
             self.first_damaged_packet = packet
-
-
-@dataclass(frozen=True, slots=True)
-class PictureHash:
-    """The time and hash of a picture at a cut; the segments on both sides must agree on them."""
-
-    ticks: int
-    digest: bytes
-
-
-def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
-    """Hash the format and the visible samples of every plane, without padding and metadata."""
-    # Decoders that start in different ranges may call the same samples yuv420p or yuvj420p.
-    layout = frame.format.name.replace("yuvj", "yuv")
-    digest = hashlib.blake2b(f"{frame.width}x{frame.height} {layout}".encode(), digest_size=DIGEST_BYTES)
-    for number, plane in enumerate(frame.planes):
-        row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
-        view = memoryview(plane)
-        # The line size is negative if rows are stored, and thus hashed, bottom up; it is 0 for a palette, which has no
-        # rows.
-        pitch_bytes = abs(plane.line_size) or plane.buffer_size
-        if len(view) >= plane.height * pitch_bytes:
-            rows = np.frombuffer(view, np.uint8, plane.height * pitch_bytes).reshape(plane.height, pitch_bytes)
-            digest.update(np.ascontiguousarray(rows[:, :row_bytes]).data)
-            continue
-        for offset in range(0, plane.height * pitch_bytes, pitch_bytes):
-            digest.update(view[offset : offset + row_bytes])
-    return PictureHash(ticks, digest.digest())
 
 
 class OpenTrack(NamedTuple):

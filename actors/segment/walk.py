@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from ...errors import DeviceError, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit
-from ..decode.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, PictureT, decode_range, picture_hash
+from ..decode.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureT, decode_range
+from ..decode.picture_hash import PictureHash, picture_hash
 from ..decode.read_ahead import read_ahead
 from ..media.timeline import RepairedTime
 from .decode_path import DecodePath

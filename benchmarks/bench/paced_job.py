@@ -8,7 +8,7 @@ import json
 import sys
 import time
 
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.cluster.fleet.leases.connecting import connecting_pool
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand

@@ -32,7 +32,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...errors import ProofFailed
 from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join, Lost, Run, Withdraw

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...errors import CodecfleetError
 from .retries import Attempt

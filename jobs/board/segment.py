@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from .retries import Attempt
 

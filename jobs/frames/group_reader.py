@@ -13,12 +13,13 @@ from ...actors.segment.walk import SegmentTally, SegmentWalk
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.frames import Frame
 from ...errors import FrameDamaged
+from .group_window import GroupWindow, HeldFrames
 from .making import FrameMaker, Paths
 from .proofs import EntryProofs
 from .request import FramesReport
 from .selection import ReadPlan, merged_frames
 from .source import FrameSource
-from .window import GroupWindow, HeldFrames, Superseded, count_tally
+from .window import Superseded, count_tally
 
 
 class _Again(Exception):

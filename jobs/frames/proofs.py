@@ -6,7 +6,7 @@ from typing import Any
 
 import av.codec
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.media.seeking import AccessPoint
 from ...actors.segment.decode_path import DecodePath
 from ...actors.segment.walk import SEAM_FRAMES, SegmentWalk

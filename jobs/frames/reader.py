@@ -9,7 +9,7 @@ from typing import Any
 
 from av.video.frame import VideoFrame
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
 from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import av.error
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.limits import NO_LIMITS
 from ...actors.media.opening import open_source
 from ...actors.segment.encoding import EncodedSegment

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgpack
 import numpy as np
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.picture_hash import PictureHash
 from ...actors.media.timeline import RepairedTime
 from ...actors.segment.encoding import EncodedSegment
 from ...actors.segment.targeting import ReachedQuality

@@ -6,7 +6,8 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from codecfleet.actors.decode.decoding import DecodeRange, PictureHash
+from codecfleet.actors.decode.decoding import DecodeRange
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.actors.decode.wanted import WantedPictures
 from codecfleet.jobs.source.index import TrackIndex
 from codecfleet.jobs.source.source import read_source

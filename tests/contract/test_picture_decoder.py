@@ -20,12 +20,11 @@ from codecfleet.actors.decode.decoding import (
     DecodeTally,
     OpenTrack,
     PictureDecoder,
-    PictureHash,
     SoftwareDecoder,
     decode_range,
     open_track,
-    picture_hash,
 )
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.actors.nvidia.convert.unpacking import Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_gpu

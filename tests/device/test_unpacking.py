@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.decoding import picture_hash
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.kernels import compiled

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_range
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.device.work import UNCONSTRAINED, Constraints, Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.worker import helper

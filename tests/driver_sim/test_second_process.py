@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, decode_range
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.worker.host import FENCED_CODE
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec

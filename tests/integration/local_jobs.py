@@ -10,14 +10,8 @@ import av
 import pytest
 
 from codecfleet import Fleet, Job, Report, TranscodeSpec
-from codecfleet.actors.decode.decoding import (
-    SOFTWARE,
-    DecodeRange,
-    DecodeTally,
-    PictureHash,
-    decode_range,
-    picture_hash,
-)
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.report.events import Event, SegmentFinished

@@ -11,14 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from codecfleet.actors.decode.decoding import (
-    SOFTWARE,
-    DecodeRange,
-    DecodeTally,
-    decode_range,
-    picture_hash,
-)
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range
 from codecfleet.actors.decode.describe import frame_side_data
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.media import kept_sources
 from codecfleet.actors.media.kept_sources import KEPT
 from codecfleet.actors.media.opening import open_source

@@ -14,7 +14,7 @@ from typing import Final
 
 import codecfleet
 from codecfleet import Frame
-from codecfleet.actors.decode.decoding import picture_hash
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.errors import (
     CodecfleetError,
     EngineFailed,

@@ -21,7 +21,8 @@ from av.video.frame import VideoFrame
 from rich.console import Console
 from rich.markup import escape
 
-from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, PictureDecoder, decode_range, picture_hash
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, PictureDecoder, decode_range
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.nvidia.gpu import open_gpu
 from codecfleet.errors import CodecfleetError, DeviceError
 from codecfleet.jobs.plan.plan import Plan, plan_transcode

@@ -9,7 +9,7 @@ import av
 import pytest
 
 from codecfleet import Fleet, LadderReport, LadderSpec, TranscodeSpec
-from codecfleet.actors.decode.decoding import picture_hash
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.package.names import playlist_file
 from codecfleet.jobs.package.values import Layout, PlayedKind

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, picture_hash
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.memory import PinnedMemory

@@ -13,7 +13,8 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.decode.picture_memory import forget_remains, is_incomplete
 from codecfleet.jobs.verify.reference.reference_decode import open_track
 from codecfleet.testing.clips import Clip, constant_times, make_clip

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.decoding import DecodeTally, PictureDecoder, picture_hash
+from codecfleet.actors.decode.decoding import DecodeTally, PictureDecoder
 from codecfleet.actors.decode.nvdec_support import CODECS
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.actors.device.interface import SessionCounts
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu

@@ -17,10 +17,9 @@ from codecfleet.actors.decode.decoding import (
     DecodeTally,
     OpenTrack,
     PictureDecoder,
-    PictureHash,
     decode_range,
-    picture_hash,
 )
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.actors.segment.decode_path import DecodePath, UploadingDecoder
 from codecfleet.actors.segment.walk import SEAM_FRAMES, SegmentWalk, decode_on_first
 from codecfleet.errors import (

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.errors import CodecfleetError, DeviceLost, EncoderFailed, SegmentFailed, WorkerBroken, WorkerLost
 from codecfleet.jobs.board.board import UNSOUND_MOVES, Board, decide, seams_agree, start_next
 from codecfleet.jobs.board.events import Fail, Finished, Join, Lost

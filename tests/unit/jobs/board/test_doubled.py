@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.errors import EncoderFailed, InputUnreadable, WorkerLost
 from codecfleet.jobs.board.board import Board, decide, double, start_next
 from codecfleet.jobs.board.events import Event, Fail, Finished, Join, Lost, Run, Withdraw

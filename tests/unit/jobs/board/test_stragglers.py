@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.jobs.board.board import Board, decide, double, start_next
 from codecfleet.jobs.board.deadlines import LOOK_S, Paces, Seen
 from codecfleet.jobs.board.events import Finished, Run, Withdraw

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.errors import DeadlineMissed
 from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.deadlines import Paces

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet import Frame
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.segment.walk import SegmentTally
 from codecfleet.errors import EngineFailed, ProofFailed

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.actors.decode.picture_hash import PictureHash
 from codecfleet.actors.media.timeline import RepairedTime
 from codecfleet.actors.segment.encoding import EncodedSegment
 from codecfleet.actors.segment.walk import SegmentTally

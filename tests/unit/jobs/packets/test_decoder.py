@@ -11,7 +11,7 @@ import pytest
 
 import codecfleet
 from codecfleet import Frame, NvdecOptions, Packet
-from codecfleet.actors.decode.decoding import picture_hash
+from codecfleet.actors.decode.picture_hash import picture_hash
 from codecfleet.errors import CodecfleetError, EngineFailed, EngineUnfit, UsageError
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_device import FakeDevice

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.decode.decoding import (
-    SOFTWARE,
-    DecodeRange,
-    DecodeTally,
-    PictureHash,
-    decode_range,
-    picture_hash,
-)
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.actors.media.timeline import REORDER_FRAMES
 from codecfleet.actors.segment.walk import SEAM_FRAMES
 from codecfleet.jobs.board.board import seams_agree

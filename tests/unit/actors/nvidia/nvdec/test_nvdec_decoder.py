@@ -11,15 +11,9 @@ import pytest
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.decoding import (
-    SOFTWARE,
-    DecodeTally,
-    OpenTrack,
-    PictureDecoder,
-    PictureHash,
-    picture_hash,
-)
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
 from codecfleet.actors.decode.describe import frame_side_data
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.memory import PinnedMemory

@@ -12,14 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecfleet.actors.decode.decoding import (
-    SOFTWARE,
-    DecodeTally,
-    OpenTrack,
-    PictureDecoder,
-    PictureHash,
-    picture_hash,
-)
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
+from codecfleet.actors.decode.picture_hash import PictureHash, picture_hash
 from codecfleet.actors.decode.wanted import WantedPictures
 from codecfleet.errors import EngineFailed
 from codecfleet.testing.clips import Clip, constant_times, make_clip

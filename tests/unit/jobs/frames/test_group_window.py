@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from codecfleet import Frame
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.errors import FrameDamaged
+from codecfleet.jobs.frames.group_window import GroupWindow, HeldFrames
 from codecfleet.jobs.frames.request import FramesReport
 from codecfleet.jobs.frames.selection import ReadPlan
-from codecfleet.jobs.frames.window import FramesEnd, GroupWindow, HeldFrames, Superseded
+from codecfleet.jobs.frames.window import FramesEnd, Superseded
 
 LONG_S = 20
 """How long a test waits for a thread that a change must wake."""
