@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..media.av_abi import ffmpeg
-from ..media.av_structures import FrameHead, FreeBuffer
+from ..media.av_abi import FrameHead, FreeBuffer, ffmpeg
 from ..surfaces.idle_memory import IdleMemory
 
 _MOST_IDLE_BYTES: Final = 64 << 20

@@ -17,8 +17,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from ..media.av_abi import ffmpeg, frame_structure, set_get_buffer
-from ..media.av_structures import BufferReference, FrameHead, GetBuffer
+from ..media.av_abi import BufferReference, FrameHead, GetBuffer, ffmpeg, frame_structure, set_get_buffer
 from ..media.values import BYTE_BITS
 from .picture_buffers import give_buffers
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import av.packet
 
-from .av_abi import ffmpeg, structures
-from .av_structures import Parameters, Rational, SideData
+from .av_abi import Parameters, Rational, SideData, ffmpeg, structures
 from .values import Colour
 
 if TYPE_CHECKING:

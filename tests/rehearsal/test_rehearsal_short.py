@@ -17,7 +17,7 @@ from .faults import Fault, Struck
 from .rehearsal import Plan, rehearse
 from .work import Ending, Wanted, sha256, transcodes
 
-JOBS = 24
+JOBS = 40
 
 
 @pytest.mark.ray
