@@ -111,9 +111,18 @@ class Fleet:
         if self._pool is not None:
             await self._pool.aclose()
 
-    async def transcode(self, spec: TranscodeSpec) -> Job:
-        """Submit a job and return immediately. Raises UsageError: the fleet is not open."""
-        return self._submit(spec, self._jobs_at_once)
+    async def transcode(self, spec: TranscodeSpec, *, keeps_record: bool = False) -> Job:
+        """Submit a job and return immediately.
+
+        Args:
+            spec: the request.
+            keeps_record: whether the journal stays after the output is published, until ``codecfleet jobs clean``
+                removes it. Until then, a job with the same request returns its report at once: so a queue of your own
+                may run a job again if it lost the job's end.
+
+        Raises UsageError: the fleet is not open.
+        """
+        return self._submit(spec, self._jobs_at_once, keeps_record=keeps_record)
 
     async def submit(
         self,
@@ -193,11 +202,13 @@ class Fleet:
             raise UsageError("the fleet is not open", "Open it with `async with Fleet() as fleet:`.")
         return self._pool
 
-    def _submit(self, spec: TranscodeSpec, turn: AbstractAsyncContextManager[object]) -> Job:
+    def _submit(
+        self, spec: TranscodeSpec, turn: AbstractAsyncContextManager[object], *, keeps_record: bool = False
+    ) -> Job:
         self._opened()
         name = secrets.token_hex(4)
         spec = spec.resolved()
-        job = Job(name, spec, partial(self._run, name, spec, turn))
+        job = Job(name, spec, partial(self._run, name, spec, turn, keeps_record=keeps_record))
         self._jobs.add(job)
         job.on_end(self._jobs.discard)
         return job
@@ -216,13 +227,18 @@ class Fleet:
         return FleetFrames(fleet_request(source, options), self._opened())
 
     async def stills(
-        self, spec: StillsSpec, *, progress: Callable[[int], None] = lambda _frames: None
+        self,
+        spec: StillsSpec,
+        *,
+        progress: Callable[[int], None] = lambda _frames: None,
+        keeps_record: bool = False,
     ) -> "StillsReport":
         """Take stills; leave either the complete folder or nothing.
 
         Args:
             spec: the request.
             progress: called a few times a second with the number of frames decoded.
+            keeps_record: as in ``transcode``; the same request then replaces the folder.
 
         Raises:
             UsageError: the fleet is not open.
@@ -231,9 +247,16 @@ class Fleet:
         """
         from .stills.job import make_stills
 
-        return await self._hold(lambda pool: make_stills(spec, pool, progress=progress), "codecfleet stills")
+        make = partial(make_stills, spec, progress=progress, keeps_record=keeps_record)
+        return await self._hold(make, "codecfleet stills")
 
-    async def ladder(self, spec: LadderSpec, *, tell: Callable[[Event], None] = lambda _event: None) -> "LadderReport":
+    async def ladder(
+        self,
+        spec: LadderSpec,
+        *,
+        tell: Callable[[Event], None] = lambda _event: None,
+        keeps_record: bool = False,
+    ) -> "LadderReport":
         """Make several renditions of one video and a package for players; leave the complete folder or nothing.
 
         A ladder that ended early goes on from its finished segments when it is submitted again.
@@ -242,6 +265,7 @@ class Fleet:
             spec: the request.
             tell: called with each event, as ``Job.events`` yields them: stages, warnings, and the progress of all
                 renditions together.
+            keeps_record: as in ``transcode``; the same request then publishes the finished renditions again.
 
         Raises:
             UsageError: the fleet is not open.
@@ -251,8 +275,8 @@ class Fleet:
         from .follow.job import follow_ladder
         from .ladder.job import make_ladder
 
-        make = follow_ladder if spec.follow else make_ladder
-        return await self._hold(lambda pool: make(spec, pool, tell=tell), "codecfleet ladder")
+        make = partial(follow_ladder if spec.follow else make_ladder, spec, tell=tell, keeps_record=keeps_record)
+        return await self._hold(make, "codecfleet ladder")
 
     async def _hold(self, work: Callable[[Pool], Awaitable[ResultT]], name: str) -> ResultT:
         """Run a job that has no ``Job``, until it ends or the fleet is closed."""
@@ -278,6 +302,8 @@ class Fleet:
         turn: AbstractAsyncContextManager[object],
         channel: EventChannel,
         keeps_if_cancelled: Callable[[], bool],
+        *,
+        keeps_record: bool,
     ) -> Report:
         async with turn:
             if self._pool is None:
@@ -286,8 +312,15 @@ class Fleet:
             start = SharedCall(self._pool.start(), "the workers' start")
             from .run.job_run import JobRun
 
-            run = JobRun(name, spec, self._pool, channel, start=start.wait, keeps_if_cancelled=keeps_if_cancelled)
-            return await run.run()
+            return await JobRun(
+                name,
+                spec,
+                self._pool,
+                channel,
+                start=start.wait,
+                keeps_if_cancelled=keeps_if_cancelled,
+                keeps_record=keeps_record,
+            ).run()
 
 
 def transcode(
@@ -346,11 +379,15 @@ async def stills_async(
 
 
 async def run_stills(
-    spec: StillsSpec, address: str | None, progress: Callable[[int], None] = lambda _frames: None
+    spec: StillsSpec,
+    address: str | None,
+    progress: Callable[[int], None] = lambda _frames: None,
+    *,
+    keeps_record: bool = False,
 ) -> "StillsReport":
     """Take stills on a new fleet, which is then closed."""
     async with Fleet(address, workers=spec.workers) as fleet:
-        return await fleet.stills(spec, progress=progress)
+        return await fleet.stills(spec, progress=progress, keeps_record=keeps_record)
 
 
 def ladder(
@@ -374,8 +411,12 @@ async def ladder_async(
 
 
 async def run_ladder(
-    spec: LadderSpec, address: str | None, tell: Callable[[Event], None] = lambda _event: None
+    spec: LadderSpec,
+    address: str | None,
+    tell: Callable[[Event], None] = lambda _event: None,
+    *,
+    keeps_record: bool = False,
 ) -> "LadderReport":
     """Make a ladder on a new fleet, which is then closed."""
     async with Fleet(address, workers=spec.workers) as fleet:
-        return await fleet.ladder(spec, tell=tell)
+        return await fleet.ladder(spec, tell=tell, keeps_record=keeps_record)

@@ -2,8 +2,6 @@
 
 The driver holds a lock, which is a file beside the queue. An idle driver releases the lock before it looks for jobs one
 last time; a program that submits stores its job before it tries the lock. So no job is left without a driver.
-
-Run as a program, this module is that driver.
 """
 
 import asyncio
@@ -20,17 +18,16 @@ from pathlib import Path
 from typing import Final
 
 from ...actors.process.process import run_program
-from ...actors.process.program import begin, run_to_the_end
 from ...errors import QueueUnavailable
 from .driver import AT_ONCE, LEASE_S, Driver
 from .guard import CLAIM, HOLD
-from .sqlite import SqliteStore
 from .store import JobStore
 from .values import QueueState
 
 IDLE_S: Final = 600.0
 """A background driver ends after this long without a job."""
-PROGRAM: Final = __name__
+_PROGRAM: Final = "codecfleet.jobs.journal.background_driver"
+"""The program that calls ``keep_driving``."""
 _FIRST_WORD_BYTES: Final = 64
 _TAKE_S: Final = 0.5
 """How long a driver waits for its lock.
@@ -101,7 +98,7 @@ def _ensure_driver(queue: Path, option: str) -> int:
     if not is_free:
         return 0
     try:
-        process = run_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
+        process = run_program(_PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
     except OSError as error:
         message = f"no driver could be started: {error}"
         step = f"Check the limits on processes; then run `codecfleet driver{option}`."
@@ -147,18 +144,11 @@ async def drive(driver: Driver) -> None:
             loop.remove_signal_handler(number)
 
 
-def main() -> None:
-    """Run a driver until it is idle; the settings are [queue, jobs at once, lease in s, idle time in s]."""
-    end, (queue, at_once, lease_s, idle_s) = begin()
-    os.chdir("/")
-    path = Path(queue)
-    store = SqliteStore(path)
-    run_to_the_end(
-        _keep_driving(path, store, lambda: Driver(store, at_once=at_once, lease_s=lease_s, idle_s=idle_s), end)
-    )
+async def keep_driving(path: Path, store: JobStore, new_driver: Callable[[], Driver], starter: socket.socket) -> None:
+    """Run drivers of a queue in a file until one is idle or is stopped, or another process has the driver's lock.
 
-
-async def _keep_driving(path: Path, store: JobStore, new_driver: Callable[[], Driver], starter: socket.socket) -> None:
+    ``starter`` gets this process's id, or 0 if another process has the lock.
+    """
     while True:
         with driver_lock(path, _TAKE_S) as is_free:
             if starter.fileno() >= 0:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from ...actors.task_owner import TaskOwner
-from ...errors import FleetUnavailable, QueueUnavailable, one_line
+from ...errors import CodecfleetError, FleetUnavailable, QueueUnavailable, one_line
 from .guard import STOP_S, clock
 from .running import RunningJob, start_run
 from .store import OUTPUT_MAX, JobStore
@@ -63,14 +63,16 @@ class _Held:
 class Driver:
     """Runs the jobs of a store, ``at_once`` at the same time, until ``stop`` or ``idle_s`` without a job.
 
-    ``say`` is called with a line for each event. ``look`` is called in a thread, every ``look_s``. While it returns an
-    obstacle with a reason, the driver claims no job. If the obstacle also ``fails_jobs``, the driver hands back a job
-    that ends with FleetUnavailable.
+    ``remove_record`` is called in a thread with the ``record`` of each job that is done. ``say`` is called with a line
+    for each event. ``look`` is called in a thread, every ``look_s``. While it returns an obstacle with a reason, the
+    driver claims no job. If the obstacle also ``fails_jobs``, the driver hands back a job that ends with
+    FleetUnavailable.
     """
 
     def __init__(
         self,
         store: JobStore,
+        remove_record: Callable[[str], object],
         *,
         name: str = "",
         at_once: int = AT_ONCE,
@@ -83,6 +85,7 @@ class Driver:
     ) -> None:
         self.name = name or driver_name()
         self._store = store
+        self._remove_record = remove_record
         self._at_once = at_once
         self._lease_s = lease_s
         self._idle_s = idle_s
@@ -247,8 +250,16 @@ class Driver:
                 break
             why = f": {ended.message}" if ended.message and ended.state is not QueueState.CANCELLED else ""
             self._say(f"job {job_id}: {ended.state.value}{why}")
+            if end.record and ended.state is QueueState.DONE:
+                await self._forget(job_id, end.record)
             return
         self._say(f"job {job_id} was lost: its lease ended, or it is no longer in the queue; its work is kept")
+
+    async def _forget(self, job_id: str, record: str) -> None:
+        try:
+            await asyncio.to_thread(self._remove_record, record)
+        except CodecfleetError as error:
+            self._say(f"job {job_id}: its record {record} stays: {one_line(error.message)}")
 
     async def _save_output(self, held: _Held) -> None:
         async with held.saving:

@@ -139,8 +139,10 @@ def _not_started(error: OSError | ValueError) -> RunEnd:
 def _run_end(code: int, told: bytes) -> RunEnd:
     facts = _facts(told)
     used = Usage.of(facts.get("used"))
-    if code in (0, FENCED):
-        return RunEnd(None if code else 0, used=used)
+    if code == 0:
+        return RunEnd(0, used=used, record=str(facts.get("record", "")))
+    if code == FENCED:
+        return RunEnd(None, used=used)
     if code < 0:  # the guard was killed, and its command with it
         code = _SIGNALLED - code
     try:

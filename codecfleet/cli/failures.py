@@ -1,16 +1,15 @@
 """Reports the failure of a command by one line on stderr and an exit code."""
 
 import errno
-import json
 import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
 from ..console.output import ReaderGone
 from ..errors import Cancelled, CodecfleetError, Retry, one_line, redacted
+from .driver_report import tell_driver
 from .interrupts import Interrupts
 from .services import Services
 
@@ -90,21 +89,6 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
     except OSError:
         pass
     return failure.exit_code
-
-
-def tell_driver(**facts: object) -> None:
-    """Write facts to the file that the queue's driver reads, if this command runs as a job of a queue.
-
-    A later fact replaces an earlier fact of the same name.
-    """
-    from ..cluster.fleet_variables import FAILURE, FAILURE_BYTES_MAX
-
-    descriptor = os.environ.get(FAILURE, "")
-    if descriptor.isdigit():
-        with suppress(OSError, ValueError):
-            before = os.pread(int(descriptor), FAILURE_BYTES_MAX, 0)
-            told = {**json.loads(before or "{}"), **facts}
-            os.pwrite(int(descriptor), json.dumps(told).encode().ljust(len(before)), 0)
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:

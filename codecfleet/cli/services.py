@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
+from .driver_report import has_driver, tell_driver
 from .interrupts import run_here
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from ..jobs.batch.batch import Batch
     from ..jobs.batch.preview import Intended, Preview
     from ..jobs.fleet import Fleet
+    from ..jobs.infer.job import InferReport
     from ..jobs.infer.spec import InferSpec
+    from ..jobs.ladder.report import LadderReport
     from ..jobs.ladder.spec import LadderSpec
     from ..jobs.report.events import Event
     from ..jobs.request.spec import BatchSpec, TranscodeSpec
+    from ..jobs.stills.job import StillsReport
     from ..jobs.stills.spec import StillsSpec
     from .files import VerifyRequest
     from .plan import PlanOn
@@ -157,15 +161,15 @@ class Services:
         """Take stills on the cluster at an address; by default, on the cluster that the environment names."""
         from ..jobs.fleet import run_stills
 
-        report = run_here(run_stills(spec, address, progress))
-        return Answer(report.lines(), report.to_json())
+        report = run_here(run_stills(spec, address, progress, keeps_record=has_driver()))
+        return _published(report)
 
     def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
         """Make a ladder on the cluster at an address; by default, on the cluster that the environment names."""
         from ..jobs.fleet import run_ladder
 
-        report = run_here(run_ladder(spec, address, tell))
-        return Answer(report.lines(), report.to_json())
+        report = run_here(run_ladder(spec, address, tell, keeps_record=has_driver()))
+        return _published(report)
 
     def plan_ladder(self, spec: "LadderSpec", address: str | None) -> Answer:
         """Plan a ladder, and place the plan (``--dry-run``)."""
@@ -185,10 +189,10 @@ class Services:
         async def run() -> Answer:
             pool = default_pool(where, slots=None, dlas=dlas)
             try:
-                report = await infer(spec, pool, progress=progress)
+                report = await infer(spec, pool, progress=progress, keeps_record=has_driver())
             finally:
                 await pool.aclose()
-            return Answer(report.lines(), report.to_json())
+            return _published(report)
 
         return run_here(run())
 
@@ -379,6 +383,13 @@ class Services:
 
         variables = exports(offered.survey(), os.environ)
         return Answer(export_lines(variables), {"schema": 1, "variables": variables})
+
+
+def _published(report: "StillsReport | LadderReport | InferReport") -> Answer:
+    from ..jobs.join.publish import work_folder
+
+    tell_driver(record=str(work_folder(report.output)))
+    return Answer(report.lines(), report.to_json())
 
 
 def _ended(what: str, processes: Sequence[int]) -> Answer:

@@ -64,12 +64,14 @@ async def follow_ladder(
     pool: Pool,
     *,
     tell: Callable[[Event], None] = lambda _event: None,
+    keeps_record: bool = False,
     now_s: Callable[[], float] = time.monotonic,
 ) -> LadderReport:
     """Make a ladder of a recording until the recording ends. Until then, the output folder has the ladder's beginning.
 
     If this is killed, the same request continues where the journal ends. The finished package has the same packets as a
-    ladder of the finished file with the same segment length. Raises CodecfleetError.
+    ladder of the finished file with the same segment length. With ``keeps_record``, the journal stays after that, so
+    that the same request ends well again. Raises CodecfleetError.
     """
     sent = load_config().sent.specs.get(spec.preset)
     spec = _settled(spec)
@@ -89,7 +91,7 @@ async def follow_ladder(
     except BaseException:  # also after a cancellation, so that the same request can continue
         await asyncio.shield(in_thread(_leave, spool, target, work / _STATE))
         raise
-    await asyncio.shield(in_thread(spool.remove))
+    await asyncio.shield(in_thread(spool.keep if keeps_record else spool.remove))
     return report
 
 

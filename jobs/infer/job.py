@@ -1,6 +1,5 @@
 """Runs a network over a film: segments fan out over DLAs, and their tensors are joined in order."""
 
-import asyncio
 import secrets
 import time
 from collections import Counter
@@ -18,8 +17,8 @@ from ..board.fan_out import fan_out
 from ..board.loop import finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
-from ..join.publish import check_output, publish, work_folder
-from ..join.spool import Spool
+from ..join.publish import check_output, publish
+from ..journal.recorded_folder import RecordedFolder
 from ..source.source import SourceStamp
 from .gather import GatheredTensor, TensorGather
 from .plan import InferPlan, NetworksOf, plan_inference
@@ -81,18 +80,21 @@ async def infer(
     *,
     networks: NetworksOf = warm_networks,
     progress: Callable[[int], None] = lambda _frames: None,
+    keeps_record: bool = False,
 ) -> InferReport:
     """Run a network over a source, and write the resulting tensors. Leave either the complete output or nothing.
 
     ``networks`` returns the networks of the process in which a segment runs. ``progress`` is called a few times a
-    second with the number of frames done.
+    second with the number of frames done. With ``keeps_record``, the work folder keeps a record, which allows the same
+    request to replace the output.
 
     Raises:
         Unsupported: the pool has no DLA, or not the requested one; or the loadable does not run there.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()
-    await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+    work = await in_thread(RecordedFolder, spec.model_dump_json(), spec.output)
+    await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite or work.is_recorded)
     loadable = await in_thread(read_loadable, spec.loadable)
     stamp = await in_thread(SourceStamp.of, spec.source)
     start = SharedCall(pool.start(), "the workers' start")  # during the planning
@@ -101,15 +103,12 @@ async def infer(
     job = secrets.token_hex(4)
     if reason := (await pool.preview(plan.demand(job))).never:
         raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
-    spool = Spool(work_folder(spec.output), spec.output)
     try:
-        await shielded(spool.open)
-        return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
+        async with work.opened(keeps_record=keeps_record) as folder:
+            return await _InferRun(job, plan, pool, networks, stamp, work, TensorGather(folder), progress).report()
     except Exception as error:  # any failure may be due to a changed source
         await in_thread(stamp.explain, error)
         raise
-    finally:
-        await asyncio.shield(in_thread(spool.remove))
 
 
 @dataclass(slots=True)
@@ -119,6 +118,7 @@ class _InferRun:
     pool: Pool
     networks: NetworksOf
     stamp: SourceStamp
+    work: RecordedFolder
     gather: TensorGather
     progress: Callable[[int], None]
     _began: float = field(default_factory=time.monotonic)
@@ -143,7 +143,8 @@ class _InferRun:
         base = plan.ranges.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
-        await uncancellable(publish, path, spec.output, overwrite=spec.overwrite)
+        await in_thread(self.work.record)
+        await uncancellable(publish, path, spec.output, overwrite=spec.overwrite or self.work.is_recorded)
         return InferReport(
             source=spec.source,
             output=spec.output,

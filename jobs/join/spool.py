@@ -20,7 +20,9 @@ JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
 RENDITIONS: Final = "renditions"  #: The folder of a ladder's finished and unfinished renditions
-_WORK: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, RENDITIONS)  #: Prefixes of the names of files that hold a job's work
+PUBLISHED: Final = "published.json"  #: The record of a job without a journal that begins to publish
+#: Prefixes of the names of files that hold a job's work
+_WORK: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, RENDITIONS, PUBLISHED)
 #: Prefixes of the names of all of a job's files
 _WRITTEN: Final = (*_WORK, "output.", "package", "replaced", "stills", "tensor")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -136,7 +136,15 @@ class WorkPlace:
         return done
 
     def keep_record(self) -> None:
-        """Release everything, and keep only the journal, which shows a later run that the output is published."""
+        """Release everything, and keep only the journal, which shows a later run that the output is published.
+
+        Without a journal, remove everything.
+        """
+        if not self.journal.keeps:
+            self.remove()
+            return
+        if self._elsewhere is not None:
+            self.spool.remove()
         self._store.sweep([])
         self.spool.keep()
         self._release()

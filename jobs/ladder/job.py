@@ -44,12 +44,17 @@ PACKAGE: Final = "package"  #: The package's folder in the work folder
 
 
 async def make_ladder(
-    spec: LadderSpec, pool: Pool, *, tell: Callable[[Event], None] = lambda _event: None
+    spec: LadderSpec,
+    pool: Pool,
+    *,
+    tell: Callable[[Event], None] = lambda _event: None,
+    keeps_record: bool = False,
 ) -> LadderReport:
     """Make the renditions and the package. The folder appears complete or not at all. Raises CodecfleetError.
 
     A ladder that was killed or cancelled continues from its finished segments. ``pool`` starts during planning.
-    ``tell`` is called with the ladder's events: stages, warnings, and the progress of all renditions together.
+    ``tell`` is called with the ladder's events: stages, warnings, and the progress of all renditions together. With
+    ``keeps_record``, the renditions stay after the package is published, so that the same request can publish it again.
     """
     began_s, job = time.monotonic(), secrets.token_hex(4)
     sent = load_config().sent.specs.get(spec.preset)
@@ -85,7 +90,7 @@ async def make_ladder(
     except BaseException:  # even after a cancellation, finished segments are kept
         await asyncio.shield(in_thread(_keep, spool))
         raise
-    await asyncio.shield(in_thread(spool.remove))
+    await asyncio.shield(in_thread(spool.keep if keeps_record else spool.remove))
     return report
 
 

@@ -1,6 +1,5 @@
 """Runs a stills job: decodes the needed ranges on many workers, and publishes a complete folder or nothing."""
 
-import asyncio
 import secrets
 import time
 from collections import Counter
@@ -20,8 +19,8 @@ from ..board.fan_out import fan_out
 from ..board.loop import finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
-from ..join.publish import check_folder, publish_folder, work_folder
-from ..join.spool import Spool
+from ..join.publish import check_folder, publish_folder
+from ..journal.recorded_folder import RecordedFolder
 from ..plan.placing import check_device
 from ..source.source import SourceStamp
 from .moments import MeasuredPictures, Moment, at_scenes, scene_starts
@@ -100,33 +99,35 @@ async def make_stills(
     *,
     progress: Callable[[int], None] = lambda _frames: None,
     delay_s: Fraction = Fraction(0),
+    keeps_record: bool = False,
 ) -> StillsReport:
     """Take stills of a source. The folder appears complete or not at all. Raises CodecfleetError.
 
     ``pool`` starts during planning. ``progress`` is called several times per second with the number of frames decoded.
-    The times in the WebVTT file count from the track's first picture, and are all ``delay_s`` later.
+    The times in the WebVTT file count from the track's first picture, and are all ``delay_s`` later. With
+    ``keeps_record``, the work folder keeps a record, which allows the same request to replace the stills.
     """
     began = time.monotonic()
     spec = spec.resolved()
-    await in_thread(check_folder, spec.output, listed_stills, overwrite=spec.overwrite)
+    work = await in_thread(RecordedFolder, spec.model_dump_json(), spec.output)
+    overwrite = spec.overwrite or work.is_recorded
+    await in_thread(check_folder, spec.output, listed_stills, overwrite=overwrite)
     stamp = await in_thread(SourceStamp.of, spec.source)
     start = SharedCall(pool.start(), "the workers' start")  # during planning
     plan = await in_thread(plan_stills, spec)
     await start.wait()
     run = _StillsRun(secrets.token_hex(4), plan, pool, stamp, progress, delay_s)
     await check_device(plan.demand(run.job, [plan.ranges.frames]), pool)
-    spool = Spool(work_folder(spec.output), spec.output)
     try:
-        await shielded(spool.open)
-        writer = await run.fill(spool.folder / FOLDER)
-        await in_thread(stamp.check)
-        await uncancellable(publish_folder, writer.folder, spec.output, listed_stills, overwrite=spec.overwrite)
+        async with work.opened(keeps_record=keeps_record) as folder:
+            writer = await run.fill(folder / FOLDER)
+            await in_thread(stamp.check)
+            await in_thread(work.record)
+            await uncancellable(publish_folder, writer.folder, spec.output, listed_stills, overwrite=overwrite)
     # any failure may be due to a changed source, which ``explain`` reports; otherwise the error is raised again
     except Exception as error:
         await in_thread(stamp.explain, error)
         raise
-    finally:
-        await asyncio.shield(in_thread(spool.remove))
     return run.report(writer, time.monotonic() - began)
 
 

@@ -21,7 +21,8 @@ from ...console.output import Output, ReaderGone, is_terminal, json_line
 from ...errors import CodecfleetError, StorageFailed
 from ...jobs.request.parts import BATCH, RULES
 from ...jobs.request.spec import BatchSpec
-from ..failures import interruptible, tell_driver
+from ..driver_report import tell_driver
+from ..failures import interruptible
 from ..interrupts import Interrupts
 from ..params import flag, named, with_spec_options
 from ..report_file import ReportFile

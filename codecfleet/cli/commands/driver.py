@@ -49,6 +49,7 @@ class Drive:
         from ...cluster.queue.driver import Driver
         from ...cluster.queue.places import open_store, queue_file
         from ...cluster.queue.values import QueueState
+        from ...jobs.journal.found_work import remove_work
         from ...jobs.request.config import load_config
 
         del services, stdout
@@ -57,7 +58,15 @@ class Drive:
         look = partial(obstacle, least, Path(tempfile.gettempdir()), head)
 
         async def run() -> None:
-            driver = Driver(store, at_once=self.at_once, lease_s=self.lease_s, idle_s=self.idle_s, say=say, look=look)
+            driver = Driver(
+                store,
+                remove_work,
+                at_once=self.at_once,
+                lease_s=self.lease_s,
+                idle_s=self.idle_s,
+                say=say,
+                look=look,
+            )
             say(f"driver {driver.name} runs up to {self.at_once} jobs at once, until Ctrl-C")
             async with TaskOwner() as owner:
                 if path is not None:  # while this is held, no other driver starts in the background

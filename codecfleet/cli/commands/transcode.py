@@ -17,7 +17,8 @@ from ...jobs.report.report import Report
 from ...jobs.request.parts import RULES, RUN
 from ...jobs.request.spec import TranscodeSpec
 from ...jobs.request.values import parse_path
-from ..failures import Failure, tell_driver
+from ..driver_report import has_driver, tell_driver
+from ..failures import Failure
 from ..interrupts import Interrupts
 from ..params import flag, named, usual_address_of, with_spec_options
 from ..report_file import ReportFile
@@ -93,7 +94,7 @@ class _JobWork(FollowedWork[Transcode, View]):
     async def drive(self) -> int:
         spec = self._request.spec
         async with self._services.open_fleet(self._request.address, spec.workers) as fleet:
-            job = await fleet.transcode(spec)
+            job = await fleet.transcode(spec, keeps_record=has_driver())
             async with TaskOwner() as owner:
                 self.cancel_by(owner, partial(job.cancel, keep=True))
                 try:
@@ -124,7 +125,7 @@ class _JobWork(FollowedWork[Transcode, View]):
         # Called before the fleet closes, because the proof need not wait until Ray has ended.
         self._is_published = True
         self._interrupts.published()
-        tell_driver(used=report.used)
+        tell_driver(used=report.used, record=self._work)
         self._report.write(report)
         try:
             self._view.finish(report, self._request.report)

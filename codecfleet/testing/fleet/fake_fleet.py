@@ -106,8 +106,9 @@ class FakeFleet:
         if not self._closes:
             await asyncio.Event().wait()
 
-    async def transcode(self, spec: TranscodeSpec) -> FakeJob:
-        """Start a job that plays the script."""
+    async def transcode(self, spec: TranscodeSpec, *, keeps_record: bool = False) -> FakeJob:
+        """Start a job that plays the script; it has no record to keep."""
+        del keeps_record
         self.specs.append(spec)
         self.jobs.append(FakeJob(self._script, self._error, hangs=self._hangs))
         return self.jobs[-1]

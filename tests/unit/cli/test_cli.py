@@ -21,7 +21,7 @@ from codecfleet.errors import (
     SegmentFailed,
     WouldLose,
 )
-from codecfleet.jobs.report.events import Planned
+from codecfleet.jobs.report.events import JournalOpened, Planned
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events, sample_report
 
@@ -60,11 +60,13 @@ def test_asking_for_help_is_no_mistake(line: str, capsys: Captured) -> None:
 
 
 def test_a_finished_job_of_a_queue_tells_what_it_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As JSON, on the descriptor of its driver."""
+    """As JSON, on the descriptor of its driver, with the place of its record."""
     told = os.memfd_create("told")
     monkeypatch.setenv("CODECFLEET_FAILURE_FD", str(told))
-    assert transcoded("--quiet") == 0
-    assert json.loads(os.pread(told, 1 << 16, 0)) == {"used": list(sample_report().used)}
+    opened = JournalOpened(job="job-1", at_s=0.1, work="/films/.out.mp4.codecfleet", restored=0, redone=0)
+    assert transcoded("--quiet", fleet=FakeFleet([opened, *sample_events()])) == 0
+    facts = json.loads(os.pread(told, 1 << 16, 0))
+    assert facts == {"used": list(sample_report().used), "record": "/films/.out.mp4.codecfleet"}
     os.close(told)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.task_owner import TaskOwner
-from codecfleet.cluster.queue.background import _keep_driving, drive, driver_lock, hold_driver_lock
+from codecfleet.cluster.queue.background import drive, driver_lock, hold_driver_lock, keep_driving
 from codecfleet.cluster.queue.deciding import WAIT_S
 from codecfleet.cluster.queue.driver import Driver, Obstacle
 from codecfleet.cluster.queue.guard import CLAIM, HOLD, clock
@@ -23,11 +23,12 @@ from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import Transaction
 from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd, Usage
-from codecfleet.errors import QueueUnavailable, Retry, UsageError
+from codecfleet.errors import QueueUnavailable, Retry, StorageFailed, UsageError
 
 LEASE_S = 3.0
 ENDS: dict[str, RunEnd] = {
-    "done": RunEnd(0),
+    "done": RunEnd(0, record="/films/.a.codecfleet"),
+    "away": RunEnd(0, record="s3://films/.b.codecfleet"),
     "missing": RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it."),
     "broken": RunEnd(5, "WorkerLost", "its worker died", "Try again."),
     "homeless": RunEnd(5, "FleetUnavailable", "no Ray answers at head:6379", "Check the address."),
@@ -94,11 +95,18 @@ class Bench:
     now: list[float]
     runs: list[ScriptedRun] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
 
     async def start(self, command: QueuedCommand, ends_s: float) -> ScriptedRun:
         """Start a command that follows the script."""
         self.runs.append(ScriptedRun(command, [ends_s]))
         return self.runs[-1]
+
+    def remove(self, record: str) -> None:
+        """Remove a record; the one in a store that is away stays."""
+        if record.startswith("s3:"):
+            raise StorageFailed("s3 does not answer", "Wait.")
+        self.removed.append(record)
 
     def submit(self, *names: str) -> None:
         """Submit a job for each name."""
@@ -116,6 +124,7 @@ class Bench:
         """Return a driver, which looks each time whether it may claim."""
         return Driver(
             self.store,
+            self.remove,
             name=name,
             at_once=at_once,
             lease_s=LEASE_S,
@@ -169,6 +178,7 @@ async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
     await bench.driver(idle_s=0.1).run()
     assert bench.states() == {
         "done": QueueState.DONE,
+        "away": QueueState.DONE,
         "missing": QueueState.FAILED,
         "broken": QueueState.QUEUED,
         "homeless": QueueState.QUEUED,
@@ -178,6 +188,8 @@ async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
     assert (broken.failures, busy.failures, broken.message) == (1, 0, "its worker died")
     assert bench.store.output("done").text == "codecfleet: attempt 1 on one\nhello\n"
     assert "job missing: failed: there is no a.mkv" in bench.lines
+    assert bench.removed == ["/films/.a.codecfleet"]
+    assert "job away: its record s3://films/.b.codecfleet stays: s3 does not answer" in bench.lines
 
 
 async def test_a_job_that_fails_on_every_driver_is_parked(bench: Bench) -> None:
@@ -316,6 +328,19 @@ async def test_a_store_that_is_away_extends_nothing_and_loses_nothing(bench: Ben
         bench.store.is_away = False
         await bench.until(lambda: bench.states()["a"] is QueueState.DONE)
     assert bench.lines.count("the queue is away. Wait.") == 1
+
+
+async def test_a_record_stays_if_another_driver_has_the_job(bench: Bench) -> None:
+    """That driver's attempt needs the record."""
+    bench.submit("a")
+    async with TaskOwner() as owner:
+        owner.start(bench.driver().run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        bench.now[0] += LEASE_S
+        bench.store.claim("two", 1, 60.0)
+        bench.runs[0].finish(RunEnd(0, record="/films/.a.codecfleet"))
+        await bench.until(lambda: any("job a was lost" in line for line in bench.lines))
+    assert bench.removed == []
 
 
 async def test_a_fenced_driver_kills_its_job_and_reports_nothing(bench: Bench) -> None:
@@ -486,14 +511,14 @@ async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> No
     runs: list[dict[str, QueueState]] = []
     ours, theirs = socket.socketpair()
     with ours:
-        await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
+        await keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
         assert int(ours.recv(64)) == os.getpid()
     assert runs == [{}, {"late": QueueState.QUEUED}]
     with driver_lock(bench.store.path) as is_free:
         assert is_free
         ours, theirs = socket.socketpair()
         with ours:
-            await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
+            await keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
             assert int(ours.recv(64)) == 0
     assert len(runs) == 2
 
@@ -505,7 +530,7 @@ async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench)
     async def start(_command: QueuedCommand, _ends_s: float) -> RunEnd:
         return RunEnd(3, "InputNotFound", "the job's folder /f is not on this machine", "Submit it again.")
 
-    await Driver(bench.store, name="one", lease_s=LEASE_S, idle_s=0.1, start=start).run()
+    await Driver(bench.store, bench.remove, name="one", lease_s=LEASE_S, idle_s=0.1, start=start).run()
     text = bench.store.output("a").text
     assert "codecfleet: error: the job's folder /f is not on this machine. Submit it again.\n" in text
 

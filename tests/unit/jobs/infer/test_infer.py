@@ -71,10 +71,16 @@ class Bench:
         names = {"source": str(self.source), "loadable": str(self.loadable), "output": str(self.folder / "out.npz")}
         return InferSpec(**{**names, "mean": RULE.mean, "scale": RULE.scale, "segment_s": Fraction(8, 25), **changes})
 
-    async def infer(self, pool: Pool | None = None, **changes: Any) -> InferReport:
+    async def infer(self, pool: Pool | None = None, *, keeps_record: bool = False, **changes: Any) -> InferReport:
         """Run a job."""
         async with pool or LocalPool(6) as running:
-            return await infer(self.spec(**changes), running, networks=self._networks, progress=self.told.append)
+            return await infer(
+                self.spec(**changes),
+                running,
+                networks=self._networks,
+                progress=self.told.append,
+                keeps_record=keeps_record,
+            )
 
     def _networks(self) -> WarmNetworks:
         return self.networks
@@ -206,6 +212,24 @@ async def test_a_dla_that_is_not_there_and_a_network_not_for_pictures_are_refuse
     with pytest.raises(Unsupported, match="7 channels"):
         await bench.infer()
     assert bench.left_over() == set()
+
+
+async def test_only_the_request_whose_record_was_kept_replaces_the_file(bench: Bench) -> None:
+    """A run that fails meanwhile leaves the record; the run that replaces the file removes it."""
+    await bench.infer(keeps_record=True)
+    before = (bench.folder / "out.npz").read_bytes()
+    assert bench.left_over() == {"out.npz", ".out.npz.codecfleet"}
+    with pytest.raises(OutputExists):
+        await bench.infer(scale=(0.25,))
+    unused = LocalPool(1)
+    await unused.aclose()
+    with pytest.raises(CodecfleetError):
+        await bench.infer(unused)
+    await bench.infer()
+    assert (bench.folder / "out.npz").read_bytes() == before
+    assert bench.left_over() == {"out.npz"}
+    with pytest.raises(OutputExists):
+        await bench.infer()
 
 
 async def test_cancelling_leaves_nothing(bench: Bench) -> None:

@@ -1,0 +1,25 @@
+"""What a command that runs as a job of a queue reports to its driver."""
+
+import json
+import os
+from contextlib import suppress
+
+from ..cluster.fleet_variables import FAILURE, FAILURE_BYTES_MAX
+
+
+def has_driver() -> bool:
+    """Return whether this command runs as a job of a queue."""
+    return os.environ.get(FAILURE, "").isdigit()
+
+
+def tell_driver(**facts: object) -> None:
+    """Write facts to the file that the driver reads; without a driver, do nothing.
+
+    A later fact replaces an earlier fact of the same name.
+    """
+    if has_driver():
+        descriptor = int(os.environ[FAILURE])
+        with suppress(OSError, ValueError):
+            before = os.pread(descriptor, FAILURE_BYTES_MAX, 0)
+            told = {**json.loads(before or "{}"), **facts}
+            os.pwrite(descriptor, json.dumps(told).encode().ljust(len(before)), 0)
