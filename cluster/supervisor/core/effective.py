@@ -7,7 +7,7 @@ from ...placement.model.inventory import Device, DeviceState, Inventory, Node, c
 from ...probes.report.engines import Engine
 from ...worker_names import NodeId, StationId
 from ..state.nodes import NodeBook, Place
-from ..state.stations import StationBook, StationState
+from ..state.stations import Reserving, StationBook, StationState
 
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
@@ -130,7 +130,7 @@ def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
             slots += book.ready_slots
         elif book.state is StationState.STARTING:
             slots += book.reserved_cores or book.station.slots
-        elif book.state is StationState.RESERVING or book.unreserved_next:
+        elif book.state is StationState.RESERVING or book.reserving is Reserving.NOTHING:
             slots += book.station.slots
         elif book.state in (StationState.EMPTY, StationState.RESTING):
             taken = min(book.station.slots, max(0, free_cores))
@@ -144,7 +144,7 @@ def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, in
 
     A CPU station waits for a free core. Any other station starts without one, and shares the cores of other workers.
     """
-    if book.unreserved_next:
+    if book.reserving is Reserving.NOTHING:
         return 0
     free = free_cores.get(book.station.node, 0)
     cores = min(wanted, max(0, free)) if free > 0 or not book.station.kind.is_processor else wanted

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from ...placement.model.inventory import DeviceState
 from ..state.events import Effect, Reserve, Stop
 from ..state.state import SupervisorState
-from ..state.stations import NOT_STARTED, StationBook, StationState
+from ..state.stations import NOT_STARTED, Reserving, StationBook, StationState
 from .assigning import cores_for
 from .effective import reservable_cores, stations_by_node
 
@@ -53,7 +53,8 @@ def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s:
         book.reserved_cores = 0
         book.to(StationState.RESERVING, now_s)
         gpus = state.planner.policy.gpu_share if book.station.kind.takes_gpu else 0.0
-        effects.append(Reserve(book.worker, book.station, cores, gpus, is_bundled=not book.unbundled_next))
+        is_bundled = book.reserving is not Reserving.ITSELF
+        effects.append(Reserve(book.worker, book.station, cores, gpus, is_bundled=is_bundled))
     return effects
 
 

@@ -11,7 +11,7 @@ from ..state.messages import FoundWorker
 from ..state.nodes import NodeBook
 from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
+from ..state.stations import DEATHS_IN_A_ROW_MAX, Reserving, StationBook, StationState, unseen_station
 from .answering import answers, clients_at
 from .effective import in_use_by
 from .placing import update_stations
@@ -34,7 +34,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
         return [Stop(event.worker)]
     book.to(StationState.STARTING, now_s)
     book.reserved_cores = event.cores
-    book.unreserved_next, book.unbundled_next, book.unreserved = False, False, ""
+    book.reserving, book.unreserved = Reserving.BUNDLE, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
     # GPUs that failed a probe, or are in quarantine
@@ -48,26 +48,37 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Retry the reservation soon: without a bundle if what it needs is free, as Ray may have stopped making bundles.
-
-    Otherwise, if no worker runs, a CPU worker then shares the cores of other Ray work.
-    """
+    """Retry the reservation soon, as ``_next_reserving`` says."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
     book.to(StationState.RESTING, now_s, event.reason)
     book.rest_until_s = now_s + UNRESERVED_REST_S
     book.unreserved = event.reason
-    beside = (each for each in state.stations.values() if each.station.node == book.station.node)
-    if book.chosen and any(each.is_astray for each in beside):
+    book.reserving = _next_reserving(state, book)
+    is_itself = book.reserving is Reserving.ITSELF
+    if not is_itself and book.chosen and _has_astray(state, book):
         # Workers keep unwanted GPUs, and Ray still has no other: other Ray work holds the chosen GPU.
         state.node_of(book).withhold(book.chosen, now_s)
-    has_any = any(each.could_transcode for each in state.stations.values())
-    book.unbundled_next = _has_what_it_needs(state, book)
-    book.unreserved_next = book.station.kind.is_processor and not has_any and not book.unbundled_next
-    then = "; its cores and GPU are free, so it starts without a placement group" if book.unbundled_next else ""
+    then = "; its cores and GPU are free, so it starts without a placement group" if is_itself else ""
     note = state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}{then}")
     return [Stop(event.worker), note]
+
+
+def _next_reserving(state: SupervisorState, book: StationBook) -> Reserving:
+    """Return how the station's process reserves after Ray has made no bundle for it.
+
+    It reserves for itself if what it needs is free, as Ray may have stopped making bundles. Otherwise a CPU process, if
+    no worker runs, shares the cores of other Ray work.
+    """
+    if _has_what_it_needs(state, book):
+        return Reserving.ITSELF
+    has_any = any(each.could_transcode for each in state.stations.values())
+    return Reserving.NOTHING if book.station.kind.is_processor and not has_any else Reserving.BUNDLE
+
+
+def _has_astray(state: SupervisorState, book: StationBook) -> bool:
+    return any(each.is_astray for each in state.stations.values() if each.station.node == book.station.node)
 
 
 def _has_what_it_needs(state: SupervisorState, book: StationBook) -> bool:

@@ -78,6 +78,14 @@ class Station:
         return self.station.number if self.kind.runs_networks else None
 
 
+class Reserving(Enum):
+    """How a process gets its cores and its GPU from Ray."""
+
+    BUNDLE = "bundle"  #: in a placement group
+    ITSELF = "itself"  #: with its actor, because Ray made no placement group of what is free
+    NOTHING = "nothing"  #: not: it shares cores that other work in Ray has reserved
+
+
 @dataclass(slots=True)
 class StationBook:
     """A station's state; only messages about the current process count."""
@@ -91,8 +99,7 @@ class StationBook:
     device: str = ""  # the station's current or last GPU
     chosen: str = ""  # the GPU that placement chose for the process; on a cluster, Ray may assign another GPU
     reserved_cores: int = 0
-    unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
-    unbundled_next: bool = False  # the next process reserves for itself, because Ray made no bundle of what is free
+    reserving: Reserving = Reserving.BUNDLE  # how the next process gets its cores and its GPU
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
     outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends when it is idle
     deaths_in_a_row: int = 0
@@ -153,7 +160,7 @@ class StationBook:
     def could_transcode(self) -> bool:
         """Whether a transcoding worker is up or starting in the station, or may start without a reservation."""
         is_up = self.state in (StationState.READY, StationState.STARTING)
-        return not self.station.kind.runs_networks and (is_up or self.unreserved_next)
+        return not self.station.kind.runs_networks and (is_up or self.reserving is Reserving.NOTHING)
 
     @property
     def ready_slots(self) -> int:

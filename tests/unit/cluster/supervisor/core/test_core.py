@@ -173,6 +173,21 @@ def test_only_a_gpu_of_its_own_is_reserved_without_a_bundle() -> None:
         assert [each.is_bundled for each in orders] == [is_bundled]
 
 
+@pytest.mark.parametrize(("free_gpus", "withheld"), [(1.0, set()), (0.0, {"GPU-1"})])
+def test_a_gpu_counts_as_held_only_if_ray_has_no_free_gpu(free_gpus: float, withheld: set[str]) -> None:
+    """A worker keeps an unwanted GPU, and Ray makes no bundle for the next: other Ray work holds its GPU, or nobody."""
+    ray, probed = gpu_node("g", "GPU-0", "GPU-1")
+    world = FullWorld(replace(ray, cores=64, free_cores=64, free_gpus=free_gpus))
+    world.feed(Probed(probed))
+    world.report("one", JobReport(replace(nvenc("j", 400).demand, workers_max=2), {}))
+    first, second = (each for each in world.reserved if each.station.kind.takes_gpu)
+    book = world.core.state.stations[second.station.station]
+    assert book.chosen == "GPU-1"
+    world.feed(Reserved(first.worker, 1), Started(first.worker, WorkerFacts(7, 1, "")))
+    world.feed(NotReserved(second.worker, "Ray had reserved nothing after 10 s"))
+    assert set(world.core.state.node_of(book).withheld) == withheld
+
+
 def _refused(world: "FullWorld") -> list[Reserve]:
     """Refuse all reservations that a world has ordered; return the orders that follow."""
     refused, world.reserved = world.reserved, []
