@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from ...actors.task_owner import TaskOwner
-from ...errors import CodecfleetError, FleetUnavailable, QueueUnavailable, one_line
+from ...errors import FleetUnavailable, QueueUnavailable, one_line
 from .guard import STOP_S, clock
 from .running import RunningJob, start_run
 from .store import OUTPUT_MAX, JobStore
@@ -258,8 +258,8 @@ class Driver:
     async def _forget(self, job_id: str, record: str) -> None:
         try:
             await asyncio.to_thread(self._remove_record, record)
-        except CodecfleetError as error:
-            self._say(f"job {job_id}: its record {record} stays: {one_line(error.message)}")
+        except Exception as error:  # noqa: BLE001 - the job is done, and the driver's other jobs go on
+            self._say(f"job {job_id}: its record {record} stays: {one_line(str(error))}")
 
     async def _save_output(self, held: _Held) -> None:
         async with held.saving:

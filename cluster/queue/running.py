@@ -140,7 +140,8 @@ def _run_end(code: int, told: bytes) -> RunEnd:
     facts = _facts(told)
     used = Usage.of(facts.get("used"))
     if code == 0:
-        return RunEnd(0, used=used, record=str(facts.get("record", "")))
+        record = facts.get("record")
+        return RunEnd(0, used=used, record=record if isinstance(record, str) else "")
     if code == FENCED:
         return RunEnd(None, used=used)
     if code < 0:  # the guard was killed, and its command with it

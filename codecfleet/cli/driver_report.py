@@ -4,11 +4,11 @@ import json
 import os
 from contextlib import suppress
 
-from ..cluster.fleet_variables import FAILURE, FAILURE_BYTES_MAX
-
 
 def has_driver() -> bool:
     """Return whether this command runs as a job of a queue."""
+    from ..cluster.fleet_variables import FAILURE
+
     return os.environ.get(FAILURE, "").isdigit()
 
 
@@ -17,6 +17,8 @@ def tell_driver(**facts: object) -> None:
 
     A later fact replaces an earlier fact of the same name.
     """
+    from ..cluster.fleet_variables import FAILURE, FAILURE_BYTES_MAX
+
     if has_driver():
         descriptor = int(os.environ[FAILURE])
         with suppress(OSError, ValueError):

@@ -162,14 +162,14 @@ class Services:
         from ..jobs.fleet import run_stills
 
         report = run_here(run_stills(spec, address, progress, keeps_record=has_driver()))
-        return _published(report)
+        return _tell_published(report)
 
     def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
         """Make a ladder on the cluster at an address; by default, on the cluster that the environment names."""
         from ..jobs.fleet import run_ladder
 
         report = run_here(run_ladder(spec, address, tell, keeps_record=has_driver()))
-        return _published(report)
+        return _tell_published(report)
 
     def plan_ladder(self, spec: "LadderSpec", address: str | None) -> Answer:
         """Plan a ladder, and place the plan (``--dry-run``)."""
@@ -192,7 +192,7 @@ class Services:
                 report = await infer(spec, pool, progress=progress, keeps_record=has_driver())
             finally:
                 await pool.aclose()
-            return _published(report)
+            return _tell_published(report)
 
         return run_here(run())
 
@@ -385,7 +385,7 @@ class Services:
         return Answer(export_lines(variables), {"schema": 1, "variables": variables})
 
 
-def _published(report: "StillsReport | LadderReport | InferReport") -> Answer:
+def _tell_published(report: "StillsReport | LadderReport | InferReport") -> Answer:
     from ..jobs.join.publish import work_folder
 
     tell_driver(record=str(work_folder(report.output)))

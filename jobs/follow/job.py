@@ -18,6 +18,7 @@ from ...errors import CodecfleetError, JournalRefused, ProofFailed, UsageError
 from ..board.threads import in_thread, shielded
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool
+from ..journal.header import request_text
 from ..ladder.job import LadderRun
 from ..ladder.plan import Ladder, plan_read, read_ladder
 from ..ladder.report import INDEX, LadderReport
@@ -46,8 +47,6 @@ from .windows import Window, final_segments, needed_ticks, next_window
 _STATE: Final = "follow.json"
 _PARTS: Final = "parts"
 _REORDER_FRAMES: Final = 4  #: The largest reorder depth of a ladder's encoders
-_FREE: Final = frozenset({"restart", "workers", "quiet_s", "wait_s", "deadline_s", "deadline_factor", "second_runs"})
-"""Fields that may differ between the request that began a ladder and the one that continues it."""
 _REFUSED: Final = {
     "overwrite": "--overwrite",
     "thumbnails_s": "--thumbnails",
@@ -136,8 +135,7 @@ def _state(spec: LadderSpec, path: Path) -> FollowState:
     Raises JournalRefused: the journal belongs to another request; InputUnreadable: the recording was replaced.
     """
     now = FileState.of(local_path(spec.source))
-    fields = {name: value for name, value in spec.model_dump(mode="json").items() if name not in _FREE}
-    request = json.dumps(fields, sort_keys=True, default=str)
+    request = request_text(spec)
     found = None if spec.restart else FollowState.read(path)
     if found is None:
         return FollowState(identity=now.identity, request=request)

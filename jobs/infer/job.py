@@ -18,7 +18,7 @@ from ..board.loop import finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import check_output, publish
-from ..journal.recorded_folder import RecordedFolder
+from ..journal.publish_record import RecordedWork
 from ..source.source import SourceStamp
 from .gather import GatheredTensor, TensorGather
 from .plan import InferPlan, NetworksOf, plan_inference
@@ -93,8 +93,9 @@ async def infer(
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()
-    work = await in_thread(RecordedFolder, spec.model_dump_json(), spec.output)
-    await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite or work.is_recorded)
+    work = RecordedWork(spec, spec.output, spec.output)
+    may_replace = spec.overwrite or await in_thread(work.may_replace)
+    await in_thread(check_output, spec.source, spec.output, overwrite=may_replace)
     loadable = await in_thread(read_loadable, spec.loadable)
     stamp = await in_thread(SourceStamp.of, spec.source)
     start = SharedCall(pool.start(), "the workers' start")  # during the planning
@@ -118,7 +119,7 @@ class _InferRun:
     pool: Pool
     networks: NetworksOf
     stamp: SourceStamp
-    work: RecordedFolder
+    work: RecordedWork
     gather: TensorGather
     progress: Callable[[int], None]
     _began: float = field(default_factory=time.monotonic)
@@ -143,8 +144,9 @@ class _InferRun:
         base = plan.ranges.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
-        await in_thread(self.work.record)
-        await uncancellable(publish, path, spec.output, overwrite=spec.overwrite or self.work.is_recorded)
+        may_replace = spec.overwrite or await in_thread(self.work.may_replace)
+        await in_thread(self.work.record, path)
+        await uncancellable(publish, path, spec.output, overwrite=may_replace)
         return InferReport(
             source=spec.source,
             output=spec.output,

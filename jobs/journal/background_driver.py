@@ -24,6 +24,6 @@ def main() -> None:
 
 def remove_record(place: str) -> None:
     """Remove the record of a job whose end the queue has."""
-    from .found_work import remove_work  # noqa: PLC0415 - takes a second, for which ``submit`` need not wait
+    from . import found_work  # noqa: PLC0415 - takes a second, for which ``submit`` need not wait
 
-    remove_work(place)
+    found_work.remove_record(place)

@@ -118,11 +118,22 @@ def is_published(spec: TranscodeSpec) -> bool:
         return False
 
 
+def remove_record(work: str) -> None:
+    """Remove the record of a published output at its work location, if it is still there.
+
+    Raises:
+        OutputInUse: another job for the output has begun.
+        OutputUnwritable, StorageFailed: the location cannot be written.
+    """
+    if not is_local(work) or local_path(work).is_dir():
+        _remove(work)
+
+
 def remove_work(place: str) -> tuple[list[str], list[str]]:
     """Remove the work at a place. Return the removed work, and the work that a living job or another user owns."""
     removed: list[str] = []
     kept: list[str] = []
-    for work in _works(place):
+    for work in _works(place, of_ladders=True):
         try:
             _remove(work)
             removed.append(work)
@@ -133,18 +144,19 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 def _of_output(place: str) -> str:
     """Return the work folder of the output ``place`` if it exists; otherwise ``place``, a work location or a folder."""
-    if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
+    if _is_work(place):
         return place
     work = work_folder(place)
     return str(work) if work.is_dir() else place
 
 
-def _works(place: str) -> list[str]:
+def _works(place: str, *, of_ladders: bool = False) -> list[str]:
+    """Return the work at a place; in place of a ladder's work, that of its renditions, unless ``of_ladders``."""
     place = _of_output(place)
     if _is_work(place) and (not is_local(place) or local_path(place).is_dir()):
         return [place]
     if is_local(place):
-        return [str(path) for path in _local_works(local_path(place))]
+        return [str(path) for path in _local_works(local_path(place), of_ladders=of_ladders)]
     try:
         files, root = open_store(place)
         names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
@@ -155,11 +167,10 @@ def _works(place: str) -> list[str]:
     return [f"{place.rstrip('/')}/{name.rpartition('/')[2]}" for name in names if _is_work(name)]
 
 
-def _local_works(folder: Path) -> Iterator[Path]:
-    """Yield the work folders in a folder; in place of a ladder's work folder, those of its renditions."""
+def _local_works(folder: Path, *, of_ladders: bool) -> Iterator[Path]:
     try:
         for path in sorted(filter(_is_local_work, folder.iterdir())):
-            yield from _renditions_in(path) or (path,)
+            yield from (not of_ladders and _renditions_in(path)) or (path,)
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(str(folder)) from None
     except OSError as error:

@@ -1,6 +1,7 @@
 """A journal's header, which states everything that a job's bytes depend on. Compares two headers. Pure."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,7 @@ from ...actors.media.stores import source_version
 from ...cluster.version import installed
 from ..plan.plan import Plan
 from ..request.options import options_of
+from ..request.parts import Part
 from ..request.spec import JobOptions, TranscodeSpec
 from ..source.drawn.burnt_track import font_sha256
 from ..source.drawn.overlay_file import OverlayFile
@@ -20,7 +22,7 @@ from .records import JobHeader, packed, unpacked
 _NEITHER: Final = frozenset(
     {"source", "output", "encoder", "device", "workers", "priority", "weight", "work", "no_journal", "restart"}
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
-    | {"if_smaller", "ship", "finish_within_s"}
+    | {"if_smaller", "ship", "finish_within_s", "quiet_s"}
 )
 """Fields of a spec that change no byte of the output, or that other fields of a header cover (input, encoder)."""
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
@@ -98,6 +100,12 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
     name = next(name for name in now if before.get(name) != now[name])
     reason, continued_by = _WORDS[name]
     return Difference(reason.format(before.get(name), now[name]), continued_by)
+
+
+def request_text(spec: Part) -> str:
+    """Return a request as JSON, without the fields that may differ between two requests for the same output."""
+    stated = spec.model_dump(mode="json")
+    return json.dumps({name: value for name, value in stated.items() if name not in BESIDE_BYTES}, sort_keys=True)
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:

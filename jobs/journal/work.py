@@ -1,7 +1,7 @@
 """A job's work location: its spool and journal, their ownership, and the files that stay at the end."""
 
 import hashlib
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from ...actors.media.location import is_local, local_path
 from ...actors.media.stores import open_store
@@ -58,7 +58,7 @@ class WorkPlace:
             stack.callback(self._release)
             self.journal = Journal(self._store)
             self.found = self.journal.open()
-            if spec.restart:
+            if spec.restart or self._is_of_another():
                 self.forget()
             self._is_open = True
             stack.pop_all()
@@ -138,15 +138,17 @@ class WorkPlace:
     def keep_record(self) -> None:
         """Release everything, and keep only the journal, which shows a later run that the output is published.
 
-        Without a journal, remove everything.
+        Without a journal, remove everything. Never raises.
         """
         if not self.journal.keeps:
             self.remove()
             return
-        if self._elsewhere is not None:
+        with suppress(StorageFailed):
+            self._store.sweep([])
+        if self._elsewhere is None:
+            self.spool.keep()
+        else:
             self.spool.remove()
-        self._store.sweep([])
-        self.spool.keep()
         self._release()
 
     def remove(self) -> None:
@@ -162,6 +164,13 @@ class WorkPlace:
             self._owner.remove()
         self._release()
         self.spool.remove()
+
+    def _is_of_another(self) -> bool:
+        """Return whether the journal is the record of another request, whose output is published and complete."""
+        header, complete = self.found.header, self.found.complete
+        if header is None or complete is None or asks_again(header, self._spec):
+            return False
+        return has_content(self._spec.output, complete.output_bytes, complete.output_sha256)
 
     def _opened(self) -> tuple[Store, FolderOwner | StoreLease | None]:
         if self._spec.no_journal:
@@ -211,7 +220,7 @@ def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     """
     if found.header is None or found.complete is None or not asks_again(found.header, spec):
         return None
-    if not _is_there(spec.output, found.complete):
+    if not has_content(spec.output, found.complete.output_bytes, found.complete.output_sha256):
         return None
     try:
         report = Report.model_validate(dict(found.complete.report))
@@ -222,16 +231,17 @@ def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     return report.model_copy(update={"segments": segments, "resumed": resumed})
 
 
-def _is_there(output: str, noted: Complete) -> bool:
+def has_content(place: str, size_bytes: int, sha256: str) -> bool:
+    """Return whether the file at a path or URL can be read, and has this size and digest."""
     try:
-        if is_local(output):
-            path = local_path(output)
-            return path.stat().st_size == noted.output_bytes and file_sha256(path) == noted.output_sha256
-        store, name = open_store(output)
-        if store.size(name) != noted.output_bytes:
+        if is_local(place):
+            path = local_path(place)
+            return path.stat().st_size == size_bytes and file_sha256(path) == sha256
+        store, name = open_store(place)
+        if store.size(name) != size_bytes:
             return False
         with store.open(name, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except Exception:  # noqa: BLE001 - each kind of store raises different errors, and an unreadable output does not count
         return False
 

@@ -17,6 +17,7 @@ from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import RENDITIONS, Spool, storage_error
+from ..journal.header import request_text
 from ..package.check import check_package
 from ..package.cmaf import write_tracks
 from ..package.manifests.manifests import manifests
@@ -61,7 +62,8 @@ async def make_ladder(
     spec = spec.resolved()
     folder = work_folder(spec.output)
     work = folder / RENDITIONS
-    target = LadderFolder(spec.output, spec.overwrite, await in_thread(recorded_files, work))
+    request = request_text(spec)
+    target = LadderFolder(spec.output, spec.overwrite, request, await in_thread(recorded_files, work, request))
     await in_thread(target.check, spec.source)
     spool = Spool(folder, spec.output)
     await shielded(lambda: spool.open(continues=True, discards=spec.restart))

@@ -1,7 +1,7 @@
 """Publishes the folder of a ladder: a local folder in one step, a folder in a store with its manifests last.
 
-Before that, a record in the work folder names the files. If a run is killed while it publishes, the record allows the
-next run of the same ladder to replace these files.
+Before that, a record in the work folder names the request and the files. If a run is killed after that, or nobody hears
+of its end, the next run of the same request may replace these files.
 """
 
 import json
@@ -14,25 +14,28 @@ from typing import Final
 
 from ...actors.media.location import is_local
 from ...actors.media.stores import open_store
+from ...actors.media.whole_file import write_whole
 from ...errors import CodecfleetError, OutputExists, StorageFailed
+from ..join.plain_files import content_of
 from ..join.publish import check_folder, check_output, publish, publish_folder, refuse_others
-from ..join.spool import storage_error
+from ..join.spool import PUBLISHED, storage_error
 from ..package.names import MANIFEST, MASTER
 from .report import INDEX
 
 _LAST: Final = (MANIFEST, MASTER)
 """The files that a player opens first. A store is not written in one step, so these come after all other files."""
-_RECORD: Final = "published.json"
+_RECORD_BYTES: Final = 1 << 26  #: The largest record
 _AT_ONCE: Final = 8  #: How many files are sent to a store at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class LadderFolder:
-    """Where a ladder is published. ``recorded`` are the files that a killed run of the same ladder began to publish."""
+    """Where a ladder is published."""
 
     output: str
     overwrite: bool
-    recorded: frozenset[str]
+    request: str  #: the request, as ``request_text`` returns it
+    recorded: frozenset[str]  #: the files that an earlier run of this request began to publish
 
     def check(self, source: str) -> None:
         """Check, before any work, that the folder can be written.
@@ -58,7 +61,7 @@ class LadderFolder:
         Raises OutputExists: the name was taken meanwhile; StorageFailed.
         """
         try:
-            (work / _RECORD).write_text(json.dumps(files), encoding="utf-8")
+            write_whole(work / PUBLISHED, json.dumps({"request": self.request, "files": files}).encode())
         except OSError as error:
             raise storage_error(error, work) from error
         if is_local(self.output):
@@ -91,10 +94,11 @@ class LadderFolder:
         return self.recorded
 
 
-def recorded_files(work: Path) -> frozenset[str]:
-    """Return the files that a killed run has begun to publish, from its work folder; empty if there is no record."""
-    with suppress(OSError, ValueError, TypeError):
-        return frozenset(map(str, json.loads((work / _RECORD).read_text(encoding="utf-8"))))
+def recorded_files(work: Path, request: str) -> frozenset[str]:
+    """Return the files that an earlier run of a request has begun to publish; empty without a record in its work."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        stated = json.loads(content_of(work / PUBLISHED, _RECORD_BYTES) or b"")
+        return frozenset(map(str, stated["files"])) if stated["request"] == request else frozenset()
     return frozenset()
 
 

@@ -20,7 +20,7 @@ from ..board.loop import finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import check_folder, publish_folder
-from ..journal.recorded_folder import RecordedFolder
+from ..journal.publish_record import RecordedWork
 from ..plan.placing import check_device
 from ..source.source import SourceStamp
 from .moments import MeasuredPictures, Moment, at_scenes, scene_starts
@@ -109,9 +109,9 @@ async def make_stills(
     """
     began = time.monotonic()
     spec = spec.resolved()
-    work = await in_thread(RecordedFolder, spec.model_dump_json(), spec.output)
-    overwrite = spec.overwrite or work.is_recorded
-    await in_thread(check_folder, spec.output, listed_stills, overwrite=overwrite)
+    work = RecordedWork(spec, spec.output, str(local_path(spec.output) / INDEX))
+    may_replace = spec.overwrite or await in_thread(work.may_replace)
+    await in_thread(check_folder, spec.output, listed_stills, overwrite=may_replace)
     stamp = await in_thread(SourceStamp.of, spec.source)
     start = SharedCall(pool.start(), "the workers' start")  # during planning
     plan = await in_thread(plan_stills, spec)
@@ -122,8 +122,9 @@ async def make_stills(
         async with work.opened(keeps_record=keeps_record) as folder:
             writer = await run.fill(folder / FOLDER)
             await in_thread(stamp.check)
-            await in_thread(work.record)
-            await uncancellable(publish_folder, writer.folder, spec.output, listed_stills, overwrite=overwrite)
+            may_replace = spec.overwrite or await in_thread(work.may_replace)
+            await in_thread(work.record, writer.folder / INDEX)
+            await uncancellable(publish_folder, writer.folder, spec.output, listed_stills, overwrite=may_replace)
     # any failure may be due to a changed source, which ``explain`` reports; otherwise the error is raised again
     except Exception as error:
         await in_thread(stamp.explain, error)

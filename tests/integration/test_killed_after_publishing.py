@@ -94,6 +94,6 @@ def test_anything_else_under_that_name_is_still_refused(other: str, film: Path) 
         os.utime(film, (1, 1))
     with pytest.raises(OutputExists):
         transcode(spec)
-    report = transcode(spec.model_copy(update={"overwrite": True, "restart": other != "file"}))
+    report = transcode(spec.model_copy(update={"overwrite": True}))
     assert report.resumed is None or not report.resumed.published
     assert [path.name for path in Path(spec.output).parent.iterdir()] == ["o.mp4"]

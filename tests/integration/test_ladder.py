@@ -27,13 +27,14 @@ from codecfleet.errors import (
     Unsupported,
     WouldLose,
 )
-from codecfleet.jobs.journal.found_work import WorkState, find_work
+from codecfleet.jobs.journal.found_work import WorkState, find_work, remove_work
 from codecfleet.jobs.package.names import MANIFEST, MASTER, track_file
 from codecfleet.jobs.package.values import Layout, PlayedKind
 from codecfleet.jobs.report.events import Event, Progress, Warned
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
+from tests.sweeps import swept
 
 from .local_jobs import transcode
 from .packages import film as film_with_sound
@@ -127,12 +128,13 @@ def ladder(
     *,
     pool: Pool | None = None,
     tell: Callable[[Event], None] = lambda _: None,
+    keeps_record: bool = False,
 ) -> LadderReport:
     """Make a ladder."""
 
     async def run() -> LadderReport:
         async with Fleet(pool=pool or LocalPool(slots)) as fleet:
-            return await fleet.ladder(spec, tell=tell)
+            return await fleet.ladder(spec, tell=tell, keeps_record=keeps_record)
 
     return asyncio.run(run())
 
@@ -471,16 +473,24 @@ def test_a_store_keeps_what_no_ladder_has_written(url: str, film: Path, tmp_path
 
 
 def test_a_run_killed_after_publishing_goes_on(film: Path, tmp_path: Path) -> None:
-    """The same ladder may replace the folder that it left, without --overwrite."""
+    """The same ladder, and no other, may replace the folder that it left, without --overwrite."""
     spec = ladder_spec(film, tmp_path)
-    ladder(spec)
+    ladder(spec, keeps_record=True)
     whole = contents(Path(spec.output))
-    work = tmp_path / ".ladder.codecfleet" / "renditions"
-    work.mkdir(parents=True)
-    (work / "published.json").write_text(json.dumps([*whole, "ladder.json"]))
-    ladder(spec)
+    with pytest.raises(OutputExists):
+        ladder(ladder_spec(film, tmp_path, layout=Layout.FILES))
+    assert ladder(spec).encoded == 0
     assert contents(Path(spec.output)) == whole
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("place", swept(["ladder", ""]))
+def test_the_record_of_a_ladder_is_removed_whole(place: str, film: Path, tmp_path: Path) -> None:
+    """With its finished renditions, by the name of the output and with all work of the folder."""
+    spec = ladder_spec(film, tmp_path)
+    ladder(spec, keeps_record=True)
+    assert remove_work(str(tmp_path / place)) == ([str(tmp_path / ".ladder.codecfleet")], [])
+    assert {each.name for each in tmp_path.iterdir()} == {"ladder", "own.toml"}
 
 
 def test_files_of_others_in_a_tracks_folder_are_kept(film: Path, tmp_path: Path) -> None:

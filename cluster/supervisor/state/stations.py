@@ -83,7 +83,7 @@ class Reserving(Enum):
 
     BUNDLE = "bundle"  #: in a placement group
     ITSELF = "itself"  #: with its actor, because Ray made no placement group of what is free
-    NOTHING = "nothing"  #: not: it shares cores that other work in Ray has reserved
+    NOTHING = "nothing"  #: it reserves nothing, and shares cores that other work in Ray has reserved
 
 
 @dataclass(slots=True)

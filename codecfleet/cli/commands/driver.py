@@ -49,7 +49,7 @@ class Drive:
         from ...cluster.queue.driver import Driver
         from ...cluster.queue.places import open_store, queue_file
         from ...cluster.queue.values import QueueState
-        from ...jobs.journal.found_work import remove_work
+        from ...jobs.journal.found_work import remove_record
         from ...jobs.request.config import load_config
 
         del services, stdout
@@ -60,7 +60,7 @@ class Drive:
         async def run() -> None:
             driver = Driver(
                 store,
-                remove_work,
+                remove_record,
                 at_once=self.at_once,
                 lease_s=self.lease_s,
                 idle_s=self.idle_s,

@@ -1,6 +1,7 @@
 """A driver on a real store, whose jobs follow a script."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -29,6 +30,7 @@ LEASE_S = 3.0
 ENDS: dict[str, RunEnd] = {
     "done": RunEnd(0, record="/films/.a.codecfleet"),
     "away": RunEnd(0, record="s3://films/.b.codecfleet"),
+    "locked": RunEnd(0, record="/locked/.c.codecfleet"),
     "missing": RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it."),
     "broken": RunEnd(5, "WorkerLost", "its worker died", "Try again."),
     "homeless": RunEnd(5, "FleetUnavailable", "no Ray answers at head:6379", "Check the address."),
@@ -103,9 +105,11 @@ class Bench:
         return self.runs[-1]
 
     def remove(self, record: str) -> None:
-        """Remove a record; the one in a store that is away stays."""
+        """Remove a record; the one in a store that is away stays, and so does the one that raises any other error."""
         if record.startswith("s3:"):
             raise StorageFailed("s3 does not answer", "Wait.")
+        if record.startswith("/locked"):
+            raise PermissionError(errno.EACCES, "no", record)
         self.removed.append(record)
 
     def submit(self, *names: str) -> None:
@@ -179,6 +183,7 @@ async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
     assert bench.states() == {
         "done": QueueState.DONE,
         "away": QueueState.DONE,
+        "locked": QueueState.DONE,
         "missing": QueueState.FAILED,
         "broken": QueueState.QUEUED,
         "homeless": QueueState.QUEUED,
@@ -189,7 +194,8 @@ async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
     assert bench.store.output("done").text == "codecfleet: attempt 1 on one\nhello\n"
     assert "job missing: failed: there is no a.mkv" in bench.lines
     assert bench.removed == ["/films/.a.codecfleet"]
-    assert "job away: its record s3://films/.b.codecfleet stays: s3 does not answer" in bench.lines
+    assert "job away: its record s3://films/.b.codecfleet stays: s3 does not answer. Wait." in bench.lines
+    assert any("its record /locked/.c.codecfleet stays" in line for line in bench.lines)
 
 
 async def test_a_job_that_fails_on_every_driver_is_parked(bench: Bench) -> None:

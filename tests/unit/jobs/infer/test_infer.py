@@ -27,12 +27,14 @@ from codecfleet.errors import (
     InputUnreadable,
     NoVideoTrack,
     OutputExists,
+    OutputInUse,
     SegmentFailed,
     Unsupported,
     UsageError,
 )
 from codecfleet.jobs.infer.job import InferReport, infer
 from codecfleet.jobs.infer.spec import InferSpec
+from codecfleet.jobs.join.owner import FolderOwner
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
@@ -215,9 +217,14 @@ async def test_a_dla_that_is_not_there_and_a_network_not_for_pictures_are_refuse
 
 
 async def test_only_the_request_whose_record_was_kept_replaces_the_file(bench: Bench) -> None:
-    """A run that fails meanwhile leaves the record; the run that replaces the file removes it."""
+    """Neither a failed nor a refused run removes the record; the run that replaces the file does."""
     await bench.infer(keeps_record=True)
-    before = (bench.folder / "out.npz").read_bytes()
+    output, record = bench.folder / "out.npz", bench.folder / ".out.npz.codecfleet"
+    before = output.read_bytes()
+    output.write_bytes(b"the user's own")
+    with pytest.raises(OutputExists):
+        await bench.infer()
+    output.write_bytes(before)
     assert bench.left_over() == {"out.npz", ".out.npz.codecfleet"}
     with pytest.raises(OutputExists):
         await bench.infer(scale=(0.25,))
@@ -225,8 +232,15 @@ async def test_only_the_request_whose_record_was_kept_replaces_the_file(bench: B
     await unused.aclose()
     with pytest.raises(CodecfleetError):
         await bench.infer(unused)
+    owner = FolderOwner(record, str(output))
+    owner.acquire()
+    (record / "tensor-0").touch()  # of the run that owns the folder
+    with pytest.raises(OutputInUse):
+        await bench.infer()
+    assert (record / "tensor-0").exists()
+    owner.release()
     await bench.infer()
-    assert (bench.folder / "out.npz").read_bytes() == before
+    assert output.read_bytes() == before
     assert bench.left_over() == {"out.npz"}
     with pytest.raises(OutputExists):
         await bench.infer()

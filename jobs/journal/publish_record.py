@@ -1,0 +1,67 @@
+"""A record in a work folder of what a run is about to publish, for jobs without a journal: stills and inference.
+
+If the run is killed after that, or nobody hears of its end, the next run of the same request may replace the output.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ...actors.media.whole_file import write_whole
+from ..board.threads import in_thread, shielded
+from ..join.plain_files import content_of
+from ..join.proof import file_sha256
+from ..join.publish import work_folder
+from ..join.spool import PUBLISHED, Spool, storage_error
+from ..request.parts import Part
+from .header import request_text
+from .work import has_content
+
+_MOST_BYTES: Final = 1 << 20  #: The largest record
+
+
+class RecordedWork:
+    """The work folder of a request, with its record.
+
+    ``mark`` is the file that shows whether the output is the recorded one: the output itself, or the index in it.
+    """
+
+    def __init__(self, spec: Part, output: str, mark: str) -> None:
+        self._request = request_text(spec)
+        self._mark = mark
+        self._spool = Spool(work_folder(output), output)
+        self._record = self._spool.folder / PUBLISHED
+
+    def may_replace(self) -> bool:
+        """Return whether the output is the one that an earlier run of this request recorded. Blocks."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            stated = json.loads(content_of(self._record, _MOST_BYTES) or b"")
+            is_same = stated["request"] == self._request
+            return is_same and has_content(self._mark, stated["mark_bytes"], stated["mark_sha256"])
+        return False
+
+    @asynccontextmanager
+    async def opened(self, *, keeps_record: bool) -> AsyncIterator[Path]:
+        """Own the folder during the block, and yield it. If the block ends well, ``keeps_record`` keeps the record.
+
+        Raises the errors of ``Spool.open``.
+        """
+        spool, was_published = self._spool, await in_thread(self.may_replace)
+        try:
+            await shielded(lambda: spool.open(continues=was_published))
+            yield spool.folder
+        except BaseException:  # even a cancelled run must leave an earlier run's record
+            await asyncio.shield(in_thread(spool.keep if was_published else spool.remove))
+            raise
+        await asyncio.shield(in_thread(spool.keep if keeps_record else spool.remove))
+
+    def record(self, finished: Path) -> None:
+        """Record what is published next; ``finished`` becomes the mark. Blocks. Raises StorageFailed."""
+        try:
+            mark = {"mark_bytes": finished.stat().st_size, "mark_sha256": file_sha256(finished)}
+            write_whole(self._record, json.dumps({"request": self._request, **mark}).encode())
+        except OSError as error:
+            raise storage_error(error, self._record) from error
