@@ -175,7 +175,7 @@ def test_a_program_killed_again_and_again(film: Path) -> None:
     """Killed with all processes at random moments, the same command finally writes the bytes of an undisturbed run."""
     chance = random.Random(7)  # noqa: S311 - reproducible
     out = film.parents[1] / "out"
-    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270), end_s=Fraction(END_S)))
+    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(320, 180), end_s=Fraction(END_S)))
     journal = out / ".o.mp4.codecfleet" / "journal"
     done = 0
     for _ in range(5):
