@@ -232,7 +232,7 @@ class RunEnd:
     next_step: str = ""
     retry: Retry = Retry.NEVER  #: whether the error allows another try
     used: Usage = NO_USAGE
-    #: a work location that shows the next attempt that the output is published; removed once the queue has this end
+    #: where the record of the published output is, which the next attempt would need; "" for none
     record: str = ""
 
 

@@ -9,7 +9,7 @@ def has_driver() -> bool:
     """Return whether this command runs as a job of a queue."""
     from ..cluster.fleet_variables import FAILURE
 
-    return os.environ.get(FAILURE, "").isdigit()
+    return os.environ.get(FAILURE, "").isdecimal()
 
 
 def tell_driver(**facts: object) -> None:

@@ -24,6 +24,6 @@ def main() -> None:
 
 def remove_record(place: str) -> None:
     """Remove the record of a job whose end the queue has."""
-    from . import found_work  # noqa: PLC0415 - takes a second, for which ``submit`` need not wait
+    from . import found_work  # noqa: PLC0415 - importing it takes a second, and ``submit`` waits for this program
 
     found_work.remove_record(place)

@@ -21,7 +21,7 @@ from ..request.spec import TranscodeSpec
 from .header import spec_of
 from .journal import Replay, replay
 from .records import read_stream
-from .stores import FolderStore, ObjectStore, StoreLease, read_owner
+from .stores import FolderStore, ObjectStore, Store, StoreLease, read_owner
 from .work import place_of, published
 
 
@@ -110,7 +110,7 @@ def unfinished_spec(work: str) -> TranscodeSpec:
 
 def is_published(spec: TranscodeSpec) -> bool:
     """Return whether an earlier run published this job's output, but was killed before it removed the work."""
-    if spec.no_journal or spec.restart:
+    if spec.no_journal:
         return False
     try:
         return published(work_at(place_of(spec)).found, spec) is not None
@@ -119,13 +119,19 @@ def is_published(spec: TranscodeSpec) -> bool:
 
 
 def remove_record(work: str) -> None:
-    """Remove the record of a published output at its work location, if it is still there.
+    """Remove the record of a published output at its work location, unless another job's work is there now.
 
     Raises:
-        OutputInUse: another job for the output has begun.
+        OutputInUse: another job for the output is running.
         OutputUnwritable, StorageFailed: the location cannot be written.
     """
-    if not is_local(work) or local_path(work).is_dir():
+    if not is_local(work):
+        stores: list[Store] = [ObjectStore(work)]
+    elif local_path(work).is_dir():
+        stores = [FolderStore(each) for each in _shown(local_path(work))]
+    else:
+        return
+    if not any(each.has_payloads() for each in stores):
         _remove(work)
 
 
@@ -144,7 +150,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 def _of_output(place: str) -> str:
     """Return the work folder of the output ``place`` if it exists; otherwise ``place``, a work location or a folder."""
-    if _is_work(place):
+    if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
         return place
     work = work_folder(place)
     return str(work) if work.is_dir() else place
@@ -168,20 +174,21 @@ def _works(place: str, *, of_ladders: bool = False) -> list[str]:
 
 
 def _local_works(folder: Path, *, of_ladders: bool) -> Iterator[Path]:
+    beside = [work_folder(str(folder))] if folder.name else []  # of a ladder or of stills with this name
     try:
-        for path in sorted(filter(_is_local_work, folder.iterdir())):
-            yield from (not of_ladders and _renditions_in(path)) or (path,)
+        for path in (*filter(Path.is_dir, beside), *sorted(filter(_is_local_work, folder.iterdir()))):
+            yield from (path,) if of_ladders else _shown(path)
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(str(folder)) from None
     except OSError as error:
         raise StorageFailed(f"{folder} cannot be listed: {error.strerror}", "Check its permissions.") from error
 
 
-def _renditions_in(work: Path) -> list[Path]:
-    """Return the work folders of a ladder's renditions; nothing if ``work`` is not a ladder's, or cannot be read."""
+def _shown(work: Path) -> list[Path]:
+    """Return the work folders of a ladder's renditions; otherwise, or if they cannot be read, ``work`` itself."""
     with suppress(OSError):
-        return sorted(filter(_is_local_work, (work / RENDITIONS).rglob("*")))
-    return []
+        return sorted(filter(_is_local_work, (work / RENDITIONS).rglob("*"))) or [work]
+    return [work]
 
 
 def _is_local_work(path: Path) -> bool:

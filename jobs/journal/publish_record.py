@@ -37,11 +37,15 @@ class RecordedWork:
 
     def may_replace(self) -> bool:
         """Return whether the output is the one that an earlier run of this request recorded. Blocks."""
+        return self._published_by() == self._request
+
+    def _published_by(self) -> str | None:
+        """Return the request whose run recorded the present output; None if there is no such record."""
         with suppress(OSError, ValueError, TypeError, KeyError):
             stated = json.loads(content_of(self._record, _MOST_BYTES) or b"")
-            is_same = stated["request"] == self._request
-            return is_same and has_content(self._mark, stated["mark_bytes"], stated["mark_sha256"])
-        return False
+            if has_content(self._mark, stated["mark_bytes"], stated["mark_sha256"]):
+                return str(stated["request"])
+        return None
 
     @asynccontextmanager
     async def opened(self, *, keeps_record: bool) -> AsyncIterator[Path]:
@@ -49,11 +53,11 @@ class RecordedWork:
 
         Raises the errors of ``Spool.open``.
         """
-        spool, was_published = self._spool, await in_thread(self.may_replace)
+        spool, was_published = self._spool, await in_thread(self._published_by) is not None
         try:
             await shielded(lambda: spool.open(continues=was_published))
             yield spool.folder
-        except BaseException:  # even a cancelled run must leave an earlier run's record
+        except BaseException:  # even a cancelled run must leave the record of an earlier run, of any request
             await asyncio.shield(in_thread(spool.keep if was_published else spool.remove))
             raise
         await asyncio.shield(in_thread(spool.keep if keeps_record else spool.remove))

@@ -58,6 +58,10 @@ class Store:
     def sweep(self, payloads: Collection[str]) -> None:
         """Remove all payloads except the given ones."""
 
+    def has_payloads(self) -> bool:
+        """Return whether there is a payload: a journal without one records only what is published."""
+        return False
+
     def remove(self) -> None:
         """Remove everything; never raises."""
 
@@ -116,6 +120,9 @@ class FolderStore(Store):
         except OSError as error:
             raise storage_error(error, self._folder) from error
 
+    def has_payloads(self) -> bool:
+        return any(self._folder.glob(f"{PAYLOAD_PREFIX}*"))
+
     def remove(self) -> None:
         with suppress(StorageFailed):
             self.sweep(())
@@ -163,6 +170,9 @@ class ObjectStore(Store):
         for name in self._names():
             if name.startswith(PAYLOAD_PREFIX) and name not in payloads:
                 self._call(self._files.rm_file, f"{self._root}/{name}")
+
+    def has_payloads(self) -> bool:
+        return any(name.startswith(PAYLOAD_PREFIX) for name in self._names())
 
     def remove(self) -> None:
         with suppress(StorageFailed):

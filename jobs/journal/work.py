@@ -58,7 +58,7 @@ class WorkPlace:
             stack.callback(self._release)
             self.journal = Journal(self._store)
             self.found = self.journal.open()
-            if spec.restart or self._is_of_another():
+            if spec.restart or self._is_record_of_another():
                 self.forget()
             self._is_open = True
             stack.pop_all()
@@ -122,9 +122,9 @@ class WorkPlace:
         if not self._is_open:
             return 0
         try:
-            done = replay(read_stream(self._store.read())).segments_done
+            done, has_work = replay(read_stream(self._store.read())).segments_done, self._store.has_payloads()
         except StorageFailed:
-            done = self.found.segments_done  # the store does not answer
+            done, has_work = self.found.segments_done, True  # the store does not answer
         if not done:
             self.remove()
             return 0
@@ -133,7 +133,7 @@ class WorkPlace:
         else:
             self.spool.remove()
         self._release()
-        return done
+        return done if has_work else 0
 
     def keep_record(self) -> None:
         """Release everything, and keep only the journal, which shows a later run that the output is published.
@@ -165,12 +165,13 @@ class WorkPlace:
         self._release()
         self.spool.remove()
 
-    def _is_of_another(self) -> bool:
-        """Return whether the journal is the record of another request, whose output is published and complete."""
+    def _is_record_of_another(self) -> bool:
+        """Return whether the journal only records what another request has published."""
         header, complete = self.found.header, self.found.complete
         if header is None or complete is None or asks_again(header, self._spec):
             return False
-        return has_content(self._spec.output, complete.output_bytes, complete.output_sha256)
+        is_swept = not self._store.has_payloads()
+        return is_swept or has_content(self._spec.output, complete.output_bytes, complete.output_sha256)
 
     def _opened(self) -> tuple[Store, FolderOwner | StoreLease | None]:
         if self._spec.no_journal:

@@ -122,6 +122,8 @@ class JobRun:
 
     async def _run_to_end(self) -> Report:
         taken = await in_thread(self._taken)
+        if taken is not None:  # even with ``restart``, what an earlier run has published is only reported
+            self._work = WorkPlace(self._spec.model_copy(update={"restart": False}))
         try:
             await shielded(self._work.open)
             report = await self._published()

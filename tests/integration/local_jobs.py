@@ -42,12 +42,13 @@ def transcode(
     *,
     slots: int = 2,
     pool: Pool | None = None,
+    keeps_record: bool = False,
 ) -> Report:
     """Transcode; ``act`` gets every event while the job runs."""
 
     async def run() -> Report:
         async with Fleet(pool=pool or LocalPool(slots)) as fleet:
-            job = await fleet.transcode(spec)
+            job = await fleet.transcode(spec, keeps_record=keeps_record)
             async for event in job.events():
                 act(job, event)
             return await job

@@ -4,17 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from codecfleet import TranscodeSpec
 from codecfleet.cli.app import run as command_line
-from codecfleet.errors import OutputExists
-from codecfleet.jobs.journal.found_work import find_work
+from codecfleet.errors import OutputExists, UsageError
+from codecfleet.jobs.journal.found_work import WorkState, find_work, remove_record
+from codecfleet.jobs.report.events import Event, WorkKept
 from tests.sweeps import swept
 
 from .local_jobs import film, spec_of, transcode
+from .test_resume import interrupted
 
 __all__ = ["film"]
 
@@ -48,15 +51,16 @@ def job(film: Path, **options: object) -> TranscodeSpec:
     return spec_of(film, film.parents[1] / "out" / "o.mp4", end_s=2, scale=(160, 120), preset=1, **options)
 
 
-@pytest.mark.parametrize("place", swept(["beside", "folder", "url"]))
+@pytest.mark.parametrize("place", swept(["beside", "restart", "folder", "url"]))
 def test_the_same_command_ends_well(place: str, film: Path) -> None:
     """The same command encodes nothing, says that the output was published, and removes the job's leftovers."""
     out, work = film.parents[1] / "out", film.parents[1] / "work"
-    options = {"beside": {}, "folder": {"work": str(work)}, "url": {"work": f"file://{work}"}}[place]
+    options: dict[str, object] = {"work": {"folder": str(work), "url": f"file://{work}"}.get(place)}
+    options["restart"] = place == "restart"
     spec = job(film, **options)
     killed(spec)
     assert (out / "o.mp4").exists()
-    (left,) = find_work(str(out if place == "beside" else work))
+    (left,) = find_work(str(work if options["work"] else out))
     assert left.found.complete is not None
     before = (out / "o.mp4").stat()
     report = transcode(spec)
@@ -79,6 +83,36 @@ def test_resume_ends_well_without_ray(film: Path, capsys: pytest.CaptureFixture[
     assert command_line(["resume", str(out / ".o.mp4.codecfleet")]) == 0
     assert "an earlier run had published the output" in capsys.readouterr().out
     assert [path.name for path in out.iterdir()] == ["o.mp4"]
+
+
+def test_a_record_is_no_unfinished_work(film: Path) -> None:
+    """Another request that fails keeps it and names no kept segments; one that succeeds needs no ``--restart``."""
+    spec = job(film)
+    transcode(spec, keeps_record=True)
+    other = spec.model_copy(update={"preset": 2, "overwrite": True})
+    seen: list[Event] = []
+    with pytest.raises(UsageError):
+        transcode(
+            other.model_copy(update={"start_s": Fraction(50), "end_s": None}), lambda _, event: seen.append(event)
+        )
+    assert not any(isinstance(event, WorkKept) for event in seen)
+    assert transcode(spec, keeps_record=True).resumed is not None
+    Path(spec.output).unlink()
+    assert transcode(other).resumed is None
+    assert [path.name for path in Path(spec.output).parent.iterdir()] == ["o.mp4"]
+
+
+def test_only_a_record_is_removed_as_a_record(film: Path) -> None:
+    """The finished segments of another job that was cancelled at the same place stay."""
+    spec = job(film)
+    work = Path(spec.output).parent / ".o.mp4.codecfleet"
+    transcode(spec, keeps_record=True)
+    remove_record(str(work))
+    remove_record(str(work))
+    assert not work.exists()
+    interrupted(spec.model_copy(update={"overwrite": True, "segment_s": Fraction(1, 2), "preset": 2}), after=1)
+    remove_record(str(work))
+    assert find_work(str(work))[0].state is WorkState.UNFINISHED
 
 
 @pytest.mark.parametrize("other", swept(["file", "options", "source"]))
