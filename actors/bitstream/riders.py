@@ -241,7 +241,7 @@ def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
 
 
 def _before_slice(data: bytes, *, hevc: bool) -> tuple[list[bytes], int | None]:
-    """Return the units to read before the first slice, and the position of that slice (None without a slice)."""
+    """Return the units of interest before the first slice, and the position of that slice (None without a slice)."""
     found: list[bytes] = []
     at = data.find(_START_CODE) + len(_START_CODE)
     while len(_START_CODE) <= at < len(data):

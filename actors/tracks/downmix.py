@@ -26,7 +26,7 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     "FC": _CENTRE,
     **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL", "BFL", "SDL", "SSL", "TTL"), _SURROUND_LEFT),
     **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR", "BFR", "SDR", "SSR", "TTR"), _SURROUND_RIGHT),
-    # A single back channel counts as two channels, each with half of the power.
+    # A surround channel in the middle counts as a left and a right one, each with half of its power.
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }

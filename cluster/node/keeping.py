@@ -65,7 +65,7 @@ class _Kept:
             self.process.send_signal(signal.SIGTERM)
 
     def take(self, notice: Notice | None) -> None:
-        """Drain the node for the time that the cloud leaves, unless the node ends sooner anyway."""
+        """Drain the node for as long as the notice allows, unless there is none or the node ends sooner anyway."""
         if notice is not None and self._ends_sooner(notice.why, notice.left_s):
             self._order(notice.left_s)
 

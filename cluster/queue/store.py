@@ -67,8 +67,8 @@ _USES: Final = (
     "UNION ALL SELECT tenant, 1, began_s, ?, 0, 0, 0 FROM codecfleet_jobs WHERE state = 'running') AS attempts "
     "GROUP BY tenant"
 )
-"""Each tenant's use: how many attempts run, the time of all attempts in the window, plus ``CLAIM_S`` for each, and the
-resources of the attempts that ended in the window.
+"""Each tenant's use: how many attempts are running; the time of all attempts in the window, with ``CLAIM_S`` added for
+each; and the resources of the attempts that ended in the window.
 """
 _USAGE: Final = (
     "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "

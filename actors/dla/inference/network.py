@@ -220,7 +220,7 @@ class WarmNetworks:
         return network
 
     def _machine(self, settings: NetworkSettings) -> DlaHost:
-        """Return the host of a mode, and open it if necessary. Call this with the lock held."""
+        """Return the host for these settings, opened if necessary. Call this with the lock held. Raises DeviceLost."""
         wanted = settings.mode, settings.waiting
         for host in self._hosts.values():
             if host.failure:

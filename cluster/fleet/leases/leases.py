@@ -168,7 +168,7 @@ class Leases:
         return effects
 
     def forget(self, name: str) -> None:
-        """Drop a job without waiting or running work."""
+        """Drop a job if it has neither waiting nor running work; otherwise do nothing."""
         job = self._jobs.get(name)
         if job is not None and not job.running and not job.waiting:
             del self._jobs[name]
