@@ -66,7 +66,10 @@ def sample_memory_bytes(settings: EncoderSettings) -> int:
 
 
 def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
-    """Return how much of a picture is done each time that one is worked on, if every search is as long as possible."""
+    """Return the fraction of a picture that progress counts each time that a picture is encoded or measured.
+
+    It assumes that every search for a quality takes the most tries; it is 1 without a target.
+    """
     targeted = [each for each in renditions if each.encoder.target is not None]
     frames = renditions[0].frames
     if not targeted or not frames:

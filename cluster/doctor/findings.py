@@ -169,7 +169,7 @@ def _reset(gpu: DeviceReport) -> str:
 
 
 def _xid(number: int, reset: str) -> Finding:
-    """Report an Xid error; if a program caused the error, the finding is only a note."""
+    """Report an Xid error; one that needs neither a quarantine of the device nor a drain of the node is only a note."""
     rule = xid_rule(number)
     if rule.action not in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
         return Finding(Weight.NOTE, f"Xid {number}, {rule.name}", rule.reason)

@@ -101,7 +101,10 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory of warm fleets and nodes; paths may be too long, so sockets are opened by its descriptor."""
+    """The open directory of warm fleets and nodes.
+
+    Sockets are reached by its descriptor, because their paths may be too long for a socket's address.
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path

@@ -181,7 +181,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
 
 @cache
 def _command(named: str) -> Any:  # noqa: ANN401 - typer has its own types of commands and parameters
-    """Return the program with one of its commands loaded."""
+    """Return the program with only the command ``named`` loaded, or with none for ""."""
     import typer
 
     command = typer.main.get_command(program([named]))

@@ -220,8 +220,9 @@ def settle_steps(
     whole = Region(source.width, source.height, 0, 0)
     is_padded = scaled != (padded.width, padded.height)
     if is_padded and (scaled[0] % across or scaled[1] % down):
-        message = f"{scaled[0]}x{scaled[1]} in {padded.pix_fmt} cannot be padded: its sides are not multiples of "
-        raise Unsupported(f"{message}{across}x{down}", "Use another --scale or --pix-fmt.")
+        message = f"a picture of {scaled[0]}x{scaled[1]} in {padded.pix_fmt} cannot be padded"
+        why = f"its width must be a multiple of {across}, and its height of {down}"
+        raise Unsupported(f"{message}: {why}", "Use another --scale or --pix-fmt.")
     if framing.crop == whole and framing.turn == UPRIGHT and not is_padded:
         return None
     place = tuple(

@@ -109,7 +109,10 @@ class JobEvents:
 
 
 def log_event(event: Event) -> None:
-    """Log an event for operators if it is a plan, resumed work, a warning, a retry, a finished segment or the end."""
+    """Log an event for operators: a plan, resumed work, a warning, a retry or second run, a finished segment or output.
+
+    ``Job`` logs failures.
+    """
     match event:
         case events.Planned():
             line = f"{counted(event.segments, 'segment')}, {counted(event.frames, 'frame')} to {event.encoder}"

@@ -63,7 +63,8 @@ def titled(slots: Sequence[Slot], probes: Iterable[RatePoint], goal: Fraction | 
     own, most = _own(first, points), _most_bps(first, points)
     wanted = own.quality if goal is None else goal
     most = min(most, own.bps) if goal is None else most
-    # The hull has gaps, so its first point with the goal may have far more bits than a point below the hull.
+    # All points count, not only the hull's: the hull has gaps, so its cheapest point that reaches the goal may have far
+    # more bits than a point below the hull that also reaches it.
     allowed = [each for each in points if each.bps <= most] or [hull[0]]
     top = min(allowed, key=lambda each: _missed(each, wanted))
     chosen = {first.name: top}

@@ -1,4 +1,4 @@
-"""Decodes a sound track; keeps each speaker's sound in a few windows, its end time, and how many packets fail."""
+"""Decodes a sound track; keeps each speaker's sound in a few windows, the track's end, and how many packets fail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -82,7 +82,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The failed checks that no warning names."""
+        """The failed checks that no warning declares."""
         return tuple(check for check in self.checks if check.failed)
 
     def lines(self) -> tuple[str, ...]:

@@ -138,7 +138,10 @@ class TensorFiller:
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Queue writing the picture at index ``place`` of a tensor; keep the picture until the stream is done."""
+        """Queue, on ``stream``, the work that writes the picture into a tensor, at index ``place``.
+
+        The caller must keep the picture until the stream has finished.
+        """
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)

@@ -75,7 +75,7 @@ class Creation:
 def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
     """Return whether a vGPU type can be created on a GPU with this load, and why (guide 2.2).
 
-    The driver's list (``nvmlDeviceGetCreatableVgpus``) overrides the answer, because newer drivers can mix vGPU sizes.
+    The caller prefers the driver's list (``nvmlDeviceGetCreatableVgpus``), because newer drivers can mix vGPU sizes.
     """
     if load.gpu_instances is None:
         return Creation(*_on_whole_gpu(wanted, load.running))

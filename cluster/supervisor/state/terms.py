@@ -35,7 +35,7 @@ class Tenure:
 
     @property
     def is_over(self) -> bool:
-        """Whether the supervisor may never give an order again."""
+        """Whether the supervisor has lost the right to give orders for good."""
         return self.standing in (Standing.SUPERSEDED, Standing.CUT_OFF)
 
 
