@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .jobs.encode.job import encode
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
-    from .jobs.fleet import Fleet, ladder, ladder_async, stills, stills_async, transcode, transcode_async
+    from .jobs.fleet import Fleet
     from .jobs.fleet_frames.film import FleetFrames, FleetSelection
     from .jobs.frames.chosen import FrameSelection
     from .jobs.frames.request import FramesReport
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .jobs.job import Job
     from .jobs.ladder.report import LadderReport
     from .jobs.ladder.spec import LadderSpec
+    from .jobs.one_job import ladder, ladder_async, stills, stills_async, transcode, transcode_async
     from .jobs.packets.decoder import Decoder
     from .jobs.packets.encoder import Encoder
     from .jobs.packets.packet import Packet
@@ -177,7 +178,8 @@ _HOMES = {
         "SegmentStarted",
         "Warned",
     ),
-    "jobs.fleet": ("Fleet", "ladder", "ladder_async", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.fleet": ("Fleet",),
+    "jobs.one_job": ("ladder", "ladder_async", "stills", "stills_async", "transcode", "transcode_async"),
     "jobs.fleet_frames.film": ("FleetFrames", "FleetSelection"),
     "jobs.clips.sampling": (
         "clips_at_random_indices",

@@ -159,14 +159,14 @@ class Services:
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
         """Take stills on the cluster at an address; by default, on the cluster that the environment names."""
-        from ..jobs.fleet import run_stills
+        from ..jobs.one_job import run_stills
 
         report = run_here(run_stills(spec, address, progress, keeps_record=has_driver()))
         return _tell_published(report)
 
     def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
         """Make a ladder on the cluster at an address; by default, on the cluster that the environment names."""
-        from ..jobs.fleet import run_ladder
+        from ..jobs.one_job import run_ladder
 
         report = run_here(run_ladder(spec, address, tell, keeps_record=has_driver()))
         return _tell_published(report)

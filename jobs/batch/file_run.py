@@ -28,13 +28,13 @@ from ...errors import (
 )
 from ..board.threads import in_thread, shielded
 from ..join.owner import LEASE_S, RENEWED_EVERY_S
+from ..join.proof import has_content
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
 from .files import (
     SeenInput,
     copy_whole,
-    is_file_of,
     joined,
     look_at,
     make_place,
@@ -236,7 +236,7 @@ class FileRun:
             report = await self._report(spec.model_copy(update={"output": beside, "no_journal": True}))
         finally:
             await shielded(shutil.rmtree, folder, ignore_errors=True)
-        if not await in_thread(is_file_of, spec.output, report.proof.output_sha256):
+        if not await in_thread(has_content, spec.output, report.output_bytes, report.proof.output_sha256):
             raise taken
         return report.model_copy(update={"output": spec.output})
 

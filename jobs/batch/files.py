@@ -172,14 +172,6 @@ def output_bytes(root: str, output: str) -> int | None:
         raise StorageFailed(f"{place} cannot be examined: {error}", "Check the connection.") from error
 
 
-def is_file_of(output: str, sha256: str) -> bool:
-    """Return whether a local output can be read and has this digest."""
-    try:
-        return file_sha256(local_path(output)) == sha256
-    except OSError:
-        return False
-
-
 def remove_dead_work(output: str) -> None:
     """Remove a killed try's work folder, unless the job can continue from it.
 

@@ -10,7 +10,9 @@ import av.error
 
 from ...actors.decode.picture_hash import PictureHash
 from ...actors.limits import NO_LIMITS
+from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import open_source
+from ...actors.media.stores import open_store
 from ...actors.segment.encoding import EncodedSegment
 from ...errors import InputError, ProofFailed
 from ..board.board import seams_agree
@@ -109,6 +111,21 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def has_content(place: str, size_bytes: int, sha256: str) -> bool:
+    """Return whether the file at a path or URL can be read, and has this size and digest."""
+    try:
+        if is_local(place):
+            path = local_path(place)
+            return path.stat().st_size == size_bytes and file_sha256(path) == sha256
+        store, name = open_store(place)
+        if store.size(name) != size_bytes:
+            return False
+        with store.open(name, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except Exception:  # noqa: BLE001 - each kind of store raises different errors, and an unreadable output does not count
+        return False
 
 
 def _shown(path: Path, container: Container, expected: Sequence[int], tick: Fraction) -> tuple[int, bool]:

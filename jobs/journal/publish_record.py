@@ -13,12 +13,11 @@ from typing import Final
 from ...actors.media.whole_file import write_whole
 from ..board.threads import in_thread, shielded
 from ..join.plain_files import content_of
-from ..join.proof import file_sha256
+from ..join.proof import file_sha256, has_content
 from ..join.publish import work_folder
 from ..join.spool import PUBLISHED, Spool, storage_error
 from ..request.parts import Part
 from .header import request_text
-from .work import has_content
 
 _MOST_BYTES: Final = 1 << 20  #: The largest record
 

@@ -1,13 +1,11 @@
 """A job's work location: its spool and journal, their ownership, and the files that stay at the end."""
 
-import hashlib
 from contextlib import ExitStack, suppress
 
 from ...actors.media.location import is_local, local_path
-from ...actors.media.stores import open_store
 from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import FolderOwner
-from ..join.proof import file_sha256
+from ..join.proof import has_content
 from ..join.publish import work_folder, work_name
 from ..join.spool import Spool, SpooledSegment, payload_name, unwritable
 from ..report.report import Report, Resumed
@@ -230,21 +228,6 @@ def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     segments = tuple(each.model_copy(update={"restored": True}) for each in report.segments)
     resumed = Resumed(restored=found.segments_done, redone=0, published=True)
     return report.model_copy(update={"segments": segments, "resumed": resumed})
-
-
-def has_content(place: str, size_bytes: int, sha256: str) -> bool:
-    """Return whether the file at a path or URL can be read, and has this size and digest."""
-    try:
-        if is_local(place):
-            path = local_path(place)
-            return path.stat().st_size == size_bytes and file_sha256(path) == sha256
-        store, name = open_store(place)
-        if store.size(name) != size_bytes:
-            return False
-        with store.open(name, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-    except Exception:  # noqa: BLE001 - each kind of store raises different errors, and an unreadable output does not count
-        return False
 
 
 def _has(segment: SpooledSegment) -> bool:

@@ -11,8 +11,8 @@ from codecfleet.actors.encode.settings import Codec
 from codecfleet.cli.app import parse
 from codecfleet.errors import UsageError
 from codecfleet.jobs.batch.listed.manifest import ManifestFormat, read_manifest
-from codecfleet.jobs.fleet import transcode
 from codecfleet.jobs.frames.stream import frames
+from codecfleet.jobs.one_job import transcode
 from codecfleet.jobs.request.options import options_of
 from codecfleet.jobs.request.presets import load_preset
 from codecfleet.jobs.request.spec import TranscodeSpec
