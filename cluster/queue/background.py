@@ -145,7 +145,7 @@ async def drive(driver: Driver) -> None:
 
 
 async def keep_driving(path: Path, store: JobStore, new_driver: Callable[[], Driver], starter: socket.socket) -> None:
-    """Run drivers of a queue in a file until one is idle or is stopped, or another process has the driver's lock.
+    """Run one driver after another until one is stopped, or idle with no job left, or another process has the lock.
 
     ``starter`` gets this process's id, or 0 if another process has the lock.
     """

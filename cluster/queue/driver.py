@@ -1,8 +1,8 @@
 """A driver: it claims jobs of a queue, runs them, and hands back what it cannot finish.
 
 A lease is renewed after each sixth of its length. A job's command is killed at a deadline, which is two thirds of the
-lease's length after the last renewal began. So when another driver can claim the job, its command has been dead for a
-third of the lease. The deadline is on this machine's clock, the lease on the store's.
+lease's length after the last renewal began. So the command has been dead for a third of the lease when another driver
+can claim the job. The deadline is on this machine's clock, the lease on the store's.
 """
 
 import asyncio

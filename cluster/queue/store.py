@@ -1,6 +1,6 @@
 """The interface of a queue's stores, and its implementation in SQL; databases differ only in their transactions.
 
-Each call is one transaction, and no two transactions run at the same time. A call first requeues the jobs whose lease
+Each call is one transaction, and no two transactions run at the same time. A call first takes back the jobs whose lease
 has ended, and it measures all times with the store's clock.
 """
 
@@ -206,7 +206,7 @@ class JobStore(ABC):
                 at.rows(old, claim.job_id, oldest)
 
     def output(self, job_id: str, after: int = 0) -> Printed:
-        """Return a job's output without its first ``after`` characters, as far as it is kept."""
+        """Return a job's output from ``after`` on, which is 0 or ``ends`` of an earlier part, as far as it is kept."""
         with self._current() as at:
             self._named(at, job_id)
             pieces = at.rows(
@@ -306,7 +306,7 @@ class JobStore(ABC):
         return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
 
     def figures(self) -> QueueFigures:
-        """Return the number of jobs in each state, and the longest time since a queued job was submitted or began."""
+        """Return the number of jobs in each state, and how long queued jobs have waited (``QueueFigures.oldest_s``)."""
         with self._current() as at:
             counts = dict(at.rows("SELECT state, count(*) FROM codecfleet_jobs GROUP BY state"))
             ((oldest_s,),) = at.rows(_OLDEST, QueueState.QUEUED.value)

@@ -219,7 +219,8 @@ class QueueFigures(NamedTuple):
     """The numbers of a queue's jobs, for metrics."""
 
     jobs: Mapping[QueueState, int]
-    oldest_s: float  #: how long ago the oldest queued job was submitted, or last began to run; 0 if none is queued
+    #: the longest time since a queued job was submitted or, if it has run, last began to run; 0 if none is queued
+    oldest_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class RunEnd:
     next_step: str = ""
     retry: Retry = Retry.NEVER  #: whether the error allows another try
     used: Usage = NO_USAGE
-    #: where the record of the published output is, which the next attempt would need; "" for none
+    #: where the record of the published output is, for another attempt to find; "" for none
     record: str = ""
 
 

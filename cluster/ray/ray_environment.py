@@ -34,8 +34,8 @@ _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables to change for a private Ray; None means that a variable is removed.
 
-    Ray gets the ``chosen`` variables. The user's own settings of Ray, except ``DEATH_KNOBS``, are removed, because they
-    are meant for clusters.
+    Ray gets the ``chosen`` variables. The user's own settings of Ray, except ``DEATH_KNOBS``, are meant for clusters,
+    and are removed; so are Python's variables that end Ray's agents.
     """
     strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
     return {**dict.fromkeys(strange), **_death_knobs(around), **chosen}
@@ -52,7 +52,7 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the settings of Ray to remove, because their value is neither a number nor a boolean.
+    """Return, for removal, the settings of Ray whose value is neither a number nor a boolean.
 
     A setting's name has a small letter after RAY_. A malformed number would make Ray end the process. No driver needs a
     setting whose value is other text.

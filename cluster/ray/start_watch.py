@@ -65,7 +65,7 @@ class StartWatch:
     def check(self) -> None:
         """Do nothing if the start may still succeed.
 
-        Raises FleetUnavailable: a process ended, or the start is stuck.
+        Raises FleetUnavailable: a process ended, or the start is stuck or takes too long.
         """
         for name, process in self._processes:
             if process.poll() is not None:

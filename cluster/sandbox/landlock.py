@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 LEAST_ABI: Final = 3
-"""The version in Linux 6.2. Earlier versions never allow renaming between folders, or always allow truncating files."""
+"""The version in Linux 6.2. Version 1 never allows renaming between folders; 1 and 2 always allow truncating files."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH: Final = 1

@@ -34,7 +34,7 @@ class Entry:
     def shell_line(self) -> str:
         """The line that a shell on the cluster runs.
 
-        Because of ``-P``, Python does not search modules in the folder, which may contain other code.
+        Because of ``-P``, Python does not search the folder for modules: it may contain other code.
         """
         variables = [f"{name}={value}" for name, value in self.variables.items()]
         program = [*(("env", *variables) if variables else ()), self.python, "-P", "-u", "-m", "codecfleet"]

@@ -1,8 +1,8 @@
 """Chooses the user-mode driver that workers load: the system's, or one from a CUDA compatibility package.
 
-The rules and section numbers come from NVIDIA's "CUDA Compatibility". A package must first pass a trial. It is
-needed only if the driver is older than a runtime (3.3.1). All processes share the newest package that fits; without a
-usable package, they use the system's driver (3.4).
+The rules and section numbers come from NVIDIA's "CUDA Compatibility". A package is needed only if the driver is older
+than a runtime (3.3.1), and must first pass a trial. All processes share the newest package that fits; without a usable
+package, they use the system's driver (3.4).
 """
 
 import os
@@ -120,7 +120,7 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return a candidate that bypasses the loaded compat package, if it is broken and LD_LIBRARY_PATH names it."""
+    """Return a candidate without the loaded compat package, if that package is broken and in LD_LIBRARY_PATH."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"
@@ -133,7 +133,7 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
 
 
 def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
-    """Choose the candidate if CUDA starts on all devices on which it starts now, otherwise the current driver."""
+    """Choose the candidate if it starts CUDA on every device on which CUDA starts now; else keep the current driver."""
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)

@@ -106,7 +106,7 @@ def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
 
 
 def _last_branch(report: CudaReport) -> tuple[str, str]:
-    """Return the last driver branch that supports every GPU here, and the generation that ends with it; "" if none."""
+    """Return the last driver branch for all GPUs here, and the generation that ends with it; "" if none ends."""
     capabilities = [device.compute_capability for device in report.devices]
     found = [generation_of(capability) for capability in capabilities if isinstance(capability, str)]
     ends = [(generation.last_driver_branch, generation.name) for generation in found if generation is not None]
@@ -159,7 +159,7 @@ def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
 
 
 def _on_device(nvrtc: str, device: CudaDevice) -> Iterator[Diagnosis]:
-    """Yield what keeps kernels off a device: the error of loading one or, if none was tried, the reason for that."""
+    """Yield why a device runs no kernels: the error when a kernel was loaded, or why no kernel was tried."""
     code = device.kernel_code
     if code == 0:
         return

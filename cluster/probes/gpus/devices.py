@@ -82,7 +82,7 @@ def _probe_devices(nvml: NvmlLike, count: int) -> tuple[DeviceReport, ...]:
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
     """Return an object that queries a device.
 
-    Without a handle, every query returns the reason; queries that mean nothing on a vGPU are not sent to one.
+    Without a handle, every query returns why there is none. A vGPU gets no queries that mean nothing on a vGPU.
     """
     if isinstance(handle, Unavailable):
         questions = DeviceQuestions(nvml, None, lambda _: handle)

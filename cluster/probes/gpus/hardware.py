@@ -16,7 +16,7 @@ from ..report.tables import read_tables
 
 MIB = 1 << 20
 _MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
-# How far after ``unlisted_id``, the first invented id of time-shared types, the ids of types on MIG profiles begin.
+# The ids of types on MIG profiles begin this far after ``unlisted_id``, the first invented id of time-shared types.
 _TIME_SHARED_MOST = 50
 
 

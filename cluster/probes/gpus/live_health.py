@@ -1,6 +1,6 @@
 """A device's current state. ``health_poll.py`` reads it every 10 s, and the supervisor acts on it.
 
-The driver reports the percentages; ``vgpu/hosted.py`` explains them for vGPUs.
+Percentages are as the driver reports them; ``vgpu/hosted.py`` explains what they mean for a vGPU.
 """
 
 from collections.abc import Iterable

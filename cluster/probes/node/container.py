@@ -122,7 +122,7 @@ def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
 
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge a container that has no GPU although one of its variables requests GPUs."""
+    """Judge a container that has no GPU although NVIDIA_VISIBLE_DEVICES is set."""
     asked = container.visible_devices
     if asked is None or container.device_minors or cuda.init_code == 0:
         return

@@ -45,7 +45,7 @@ class DeviceTrials:
     device: str  #: the UUID of the device; without a UUID, CUDA's number
     kind: str  #: devices of one kind share the trials of one device; the others try only one frame each
     trials: tuple[Trial, ...]
-    #: the decoding of one frame on this device; None if all trials ran on it, or no case works
+    #: the decoding of one frame on this device; None if all trials ran on it, no case works, or there was no time
     smoke: Trial | None = None
     smoke_encode: Trial | None = None  #: the encoding of one frame on this device, if fresh trials were requested
     from_cache: bool = False  #: whether the trials are from an earlier run

@@ -130,7 +130,7 @@ def asked(function: str, *arguments: object, read: Callable[[Any], object]) -> A
 
 
 def answers(kind: type[R], ask: Callable[..., object], **known: object) -> R:
-    """Return an instance of a dataclass: NVML's answers fill the fields made by ``asked``, ``known`` the other fields.
+    """Return an instance of a dataclass: NVML's answers fill the fields made by ``asked``; ``known`` fills the others.
 
     ``ask`` queries one subject, as ``DeviceQuestions.ask`` does.
     """

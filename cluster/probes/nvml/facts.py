@@ -1,7 +1,7 @@
 """Facts about a GPU that are only displayed, as listed in ``configs/nvml.toml``.
 
 Every device query in 3.3.2 of the vGPU Management SDK guide is in that file or in ``use.py``. Some functions have new
-names in newer drivers (throttle and event reasons, temperature). Both names are tried, because a driver may lack either
+names in newer drivers (reasons for lower clocks, temperature). Both names are tried, because a driver may lack either
 of them.
 """
 

@@ -45,7 +45,7 @@ def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
 
 
 def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]:
-    """Return the engines of the whole GPU, which its largest profile has; () if there are no profiles.
+    """Return the engines of the whole GPU: those of its largest profile; () if there are no profiles.
 
     The largest profile has the most memory or, if memory is equal, the most engines.
     """

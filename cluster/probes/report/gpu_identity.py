@@ -210,7 +210,7 @@ def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
 
 
 def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
-    """Return the devices of the unit that Ray assigned; None if it does not exist, () if it is a GPU without slices."""
+    """Return the devices of the unit that Ray assigned; None if it does not exist, () if MIG is on without slices."""
     if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
         parts = [part for gpu in gpus for part in gpu.parts]
         return tuple(parts[int(entry) : int(entry) + 1]) or None

@@ -1,7 +1,7 @@
 """Estimates how much memory the GPU of a Tegra can allocate (CUDA for Tegra, 2.2).
 
-Processor and GPU share one DRAM, and swap space is part of the estimate. This was not measured, because no Tegra was
-available.
+Processor and GPU share one DRAM, and swap space is part of the estimate. No estimate was compared with a measurement,
+because no Tegra was available.
 """
 
 import re

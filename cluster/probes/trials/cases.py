@@ -10,8 +10,8 @@ from ..report.tables import read_tables
 
 TRIAL_WIDTH: Final = 256
 TRIAL_HEIGHT: Final = 160
-"""Larger than the smallest picture that each engine supports: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's
-H.264 and HEVC."""
+"""The trial picture is larger than each engine's smallest picture: 144x144 for HEVC's decoder, 145x49 and 129x33 for
+NVENC's H.264 and HEVC."""
 
 
 @dataclass(frozen=True, slots=True)

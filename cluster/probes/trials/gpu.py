@@ -1,7 +1,8 @@
 """Tries NVDEC and NVENC with one real frame for each case, through PyNvVideoCodec, in child processes.
 
-NVDEC decodes a bitstream that software encoded in the same run, and must return the same picture as software decoding.
-The child process sees only one device, because capability calls of PyNvVideoCodec always query CUDA's device 0.
+NVDEC decodes a bitstream that software encoded in the same run, or a stored one, and must return the same picture as
+software decoding. The child process sees only one device, because capability calls of PyNvVideoCodec always query
+CUDA's device 0.
 
 PyNvVideoCodec raises one exception for all faults; its message contains a CUresult for decoders, an NVENCSTATUS for
 encoders. A decoder that cannot create a CUDA context ends the process instead, so the output of a dead child is also
@@ -77,7 +78,7 @@ def trials_of_device(
     began_s = time.monotonic()
     decoded, decode_problem = _tried(Engine.NVDEC, NVDEC_CASES, visible, streams, decode_s, run=run)
     if not decoded:
-        return (), (decode_problem,) if decode_problem else ()  # a fault that stops one engine also stops the other
+        return (), (decode_problem,) if decode_problem else ()  # what stops every case of NVDEC stops NVENC too
     left_s = max(limit_s - decode_s, limit_s - (time.monotonic() - began_s))
     encoded, encode_problem = _tried(Engine.NVENC, NVENC_CASES, visible, streams, left_s, run=run)
     return (*decoded, *encoded), tuple(problem for problem in (decode_problem, encode_problem) if problem)

@@ -1,6 +1,6 @@
 """Reports a GPU that hosts vGPUs: the vGPU types, which types can be created now, and the running vGPUs.
 
-The source is the vGPU Management SDK guide, chapter 2. It was not measured, because no vGPU host was available.
+Documented in the vGPU Management SDK guide, chapter 2; not measured, because no vGPU host was available.
 """
 
 import ctypes
@@ -50,7 +50,7 @@ class VgpuHostReport:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return copies of ``hosts`` with ``migrations``, for moves between these GPUs; keys are GPU UUIDs."""
+    """Return copies of ``hosts`` in which ``migrations`` covers moves between these GPUs; keys are GPU UUIDs."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}

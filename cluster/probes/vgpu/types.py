@@ -99,7 +99,7 @@ def _on_gpu_instances(wanted: VgpuType, instances: Maybe[dict[int, int]], taken:
     if isinstance(wanted.gpu_instance_profile, Unavailable):
         return False, "MIG mode is on, and the type has no GPU instance profile"
     if isinstance(instances, Unavailable):
-        return False, "MIG mode is on, and its GPU instances cannot be listed"
+        return False, "MIG mode is on, and the GPU instances cannot be listed"
     if not instances:
         return False, "MIG mode is on, and no GPU instance has been created"
     free = {number: profile for number, profile in instances.items() if number not in taken}

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 NEVER_BEGAN: Final = "an error raised in its creation task"
-"""The first line of Ray's message about a failed constructor; an indented traceback and the error follow."""
+"""In the first line of Ray's message about a failed constructor; an indented traceback and the error follow."""
 TOKEN_REFUSED: Final = "InvalidAuthToken"  # noqa: S105 - Ray's wording, not a secret
 """The answer of a cluster to a wrong token."""
 NO_CLUSTER_ID: Final = "Failed to get cluster ID"

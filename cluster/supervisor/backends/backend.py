@@ -55,7 +55,7 @@ class ClusterBackend(ABC):
         """Wait until ``look`` returns every GPU that can be found without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait, perhaps for ever, until a probe of the node is worth starting Ray."""
+        """Wait, perhaps for ever, until the node should be probed even if Ray must start for the probe."""
 
     def want_gpus(self) -> None:
         """Allow probes of GPUs to start; called when a job may use GPUs."""

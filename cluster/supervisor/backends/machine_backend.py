@@ -1,6 +1,6 @@
 """The backend of a machine: CPU workers are child processes, all other workers are actors of a private Ray.
 
-Ray is imported and started only for the first of these actors; if Ray runs from the beginning, it has all workers.
+Ray is imported and started only for a probe or the first of these actors; a Ray that runs already has all workers.
 """
 
 import asyncio

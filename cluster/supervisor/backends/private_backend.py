@@ -47,7 +47,7 @@ class PrivateBackend(RayCalls):
         return order.cores  # ``MachineBackend`` counts the cores
 
     async def start(self, order: Start) -> WorkerFacts:
-        # Ray would choose the GPU itself, and nobody else needs Ray's count of free GPUs.
+        # No GPU is reserved: Ray would choose which one, and nobody else needs Ray's count of free GPUs.
         return await self._create(order, {"num_cpus": 0, "num_gpus": 0}, None, order.device)
 
     async def stop(self, worker: WorkerId) -> None:

@@ -1,4 +1,4 @@
-"""Answers clients' reports: at once if the client's grants have changed, otherwise as soon as they change."""
+"""Answers a client's report as soon as the client's grants differ from the last ones, or when the wait ends."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without
 def answers(
     state: SupervisorState, books: Iterable[ClientBook], now_s: float, *, at_once: bool = False
 ) -> list[Effect]:
-    """Answer these clients' calls. While a placement is due, calls stay open until ``latest_s``, unless ``at_once``."""
+    """Answer clients with news or a due call; while a placement is due, only at ``latest_s``, unless ``at_once``."""
     effects: list[Effect] = []
     waits = state.is_dirty and not state.end and not at_once
     for book in books:

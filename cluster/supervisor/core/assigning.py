@@ -146,7 +146,7 @@ class _Claims:
             self._taken.add(place.unit)
 
     def _can_get(self, book: StationBook, device: str) -> bool:
-        """Return whether a station without a device may get ``device``; Ray chooses the GPU of a new bundle."""
+        """Return whether a station without a device may get ``device``: in a new bundle, any GPU that is not in use."""
         if device in self._given:
             return False
         place = self._places.get(book.station.node, {}).get(device, Place(device))

@@ -39,7 +39,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     new = [fault for fault in report.faults if fault.number > client.faults_seen]
     client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
     effects += take_faults(state, new, now_s)
-    is_urgent = state.is_dirty  # a placement is due: send only news that cannot wait for it
+    is_urgent = state.is_dirty  # if a placement is due, send only news that cannot wait for it
     found = clients_at(state, [worker.station for worker in renewal.moved], without_slots=is_urgent)
     own = [client] if client not in found and (client.is_owed or not is_urgent) else []
     return effects + answers(state, [*own, *found], now_s, at_once=is_urgent)

@@ -30,7 +30,7 @@ from .reconcile import reconcile
 from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
 
 OVERSLEPT_S = 2.0
-"""If more seconds pass between two ticks, this process was suspended, and clients' silence does not count."""
+"""If more seconds pass between two ticks, this process was suspended; only this many count as clients' silence."""
 _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized, events.Untold),

@@ -142,7 +142,7 @@ def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
 def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, int]) -> int:
     """Return how many cores a station should reserve (at most ``wanted``), and deduct them from the free cores.
 
-    A CPU station waits for a free core. Any other station starts without one, and shares the cores of other workers.
+    If no core is free, a CPU station waits for ``wanted`` cores; any other station shares the cores of other workers.
     """
     if book.reserving is Reserving.NOTHING:
         return 0

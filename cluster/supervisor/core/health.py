@@ -112,7 +112,7 @@ def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | 
 def _heed_xids(
     state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], stations: list[StationBook]
 ) -> list[Effect]:
-    """Apply the rules for new Xids to the node and its workers; the device's condition already includes the Xids."""
+    """Apply the rules for new Xids to the node and its workers; the caller adds the Xids to the device's condition."""
     if not xids:
         return []
     effects: list[Effect] = []

@@ -40,7 +40,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
 
 
 def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update when each draining node ends.
+    """Update the time at which each draining node ends.
 
     A draining node states its end by its own clock, so the time left is counted on that clock too.
     """

@@ -19,7 +19,7 @@ from .effective import effective_nodes, without_late_gpus
 from .granting import needs_gpus
 
 PLACING_SHARE = 0.2
-"""The share of time that a supervisor may spend on placement: after a placement of 1 s, the next waits for 5 s."""
+"""The share of time that a supervisor may spend on placement: if one takes 1 s, the next begins 5 s after it began."""
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
@@ -33,7 +33,7 @@ def next_pass_s(state: SupervisorState, pass_s: float) -> float:
 
 
 def place_if_due(state: SupervisorState, pass_s: float, now_s: float) -> list[Effect] | None:
-    """Place everything if something has changed and the next placement may run; return None if it may not."""
+    """Place everything if something has changed and the next placement may run; otherwise return None."""
     if not state.is_dirty or state.end or now_s < next_pass_s(state, pass_s):
         return None
     state.is_urgent = False

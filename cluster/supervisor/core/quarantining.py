@@ -260,7 +260,7 @@ def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_
         if book.station.node != node or book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:
             continue
         if has_report or book.station.kind.is_processor:
-            book.to(StationState.EMPTY, now_s, "its node passed a probe")
+            book.to(StationState.EMPTY, now_s, "a probe of its node has ended")
             book.deaths_in_a_row = 0
             effects.append(state.note(LogAction.WORKER_TRUSTED, book, "is back from quarantine"))
         else:

@@ -58,7 +58,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
     book.reserving = _next_reserving(state, book)
     is_itself = book.reserving is Reserving.ITSELF
     if not is_itself and book.chosen and _has_astray(state, book):
-        # Workers keep unwanted GPUs, and Ray still has no other: other Ray work holds the chosen GPU.
+        # Workers hold GPUs that were not chosen, and Ray has no other: so other Ray work holds the chosen GPU.
         state.node_of(book).withhold(book.chosen, now_s)
     then = "; its cores and GPU are free, so it starts without a placement group" if is_itself else ""
     note = state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}{then}")
@@ -68,8 +68,8 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
 def _next_reserving(state: SupervisorState, book: StationBook) -> Reserving:
     """Return how the station's process reserves after Ray has made no bundle for it.
 
-    It reserves for itself if what it needs is free, as Ray may have stopped making bundles. Otherwise a CPU process, if
-    no worker runs, shares the cores of other Ray work.
+    If what the process needs is free, Ray may have stopped making bundles, so the process reserves for itself.
+    Otherwise a CPU process, if no worker runs, shares the cores of other Ray work.
     """
     if _has_what_it_needs(state, book):
         return Reserving.ITSELF

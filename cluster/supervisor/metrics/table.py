@@ -186,12 +186,12 @@ QUEUE_ANSWERS: Final = Metric(
 )
 SUBMITTED_JOBS: Final = Metric(
     "codecfleet_submitted_jobs",
-    "jobs in this queue, by [state](queue.md#order-and-states)",
+    "jobs in the queue of submitted jobs, by [state](queue.md#order-and-states)",
     {"state": _values(QueueState)},
 )
 SUBMITTED_AGE: Final = Metric(
     "codecfleet_submitted_age_seconds",
-    "how long ago the oldest queued job was submitted, or last began to run; 0 if none is queued",
+    "the longest time since a queued job was submitted or, if it has run, last began to run; 0 if none is queued",
 )
 TENANT_COST: Final = Metric(
     "codecfleet_tenant_cost",
@@ -201,7 +201,8 @@ TENANT_COST: Final = Metric(
 )
 TENANT_USE: Final = Metric(
     "codecfleet_tenant_use_seconds",
-    "the time of these attempts on drivers (`slots`), and of their segments on cores and GPUs",
+    "the time of a tenant's ended attempts on drivers (`slots`), and of their segments on cores and GPUs; as old "
+    "as `codecfleet_tenant_cost`, and for the same tenants",
     {"tenant": ANY, "use": _values(TenantUseOf)},
 )
 ENGINE_USE: Final = Metric(

@@ -33,7 +33,8 @@ class Heartbeats:
     superseded: Callable[[], None]  # called if a worker obeys a newer supervisor
     utc: Callable[[], float] = time.time  # this machine's clock, in seconds since 1970
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
-    _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # by worker, with its arrival
+    # When each worker's last heartbeat arrived, and that heartbeat.
+    _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)
     _asked_s: dict[WorkerId, float] = field(default_factory=dict)  # when each unanswered read was sent
     # Each worker's maximum speed while its device decoded, since the last ``take_decoding_fps``.
     _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)

@@ -95,7 +95,7 @@ class SupervisorRunner(SupervisorClient):
         self._tasks = Background(self._fail)
         self._ticking: asyncio.Handle | None = None
         self._tick_at_s = 0.0  # the loop's time of the planned tick
-        self._pass_s, self._took_s = 0.0, math.inf  # seconds of the shorter of the last two placements, and of the last
+        self._pass_s, self._took_s = 0.0, math.inf  # how long the shorter of the last two placements took, and the last
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None

@@ -1,7 +1,7 @@
 """Derives from polls how much of a device other programs use, and whether the device may get work.
 
-A change counts when two polls in a row show it. While codecfleet runs no work on the device, all use is by other
-programs, and one poll is enough for a rise.
+A change counts when two polls in a row show it. One poll is enough for a rise of memory use and, while codecfleet runs
+no work on the device, for any rise, because all use is then by other programs.
 """
 
 from collections.abc import Mapping

@@ -159,7 +159,7 @@ class QuarantinesRecalled(SupervisorEvent):
 class Ticked(SupervisorEvent):
     """Time has passed: handle due tasks, and place all jobs again if something has changed."""
 
-    pass_s: float = 0.0  # how long a placement takes; the next one waits five times as long, unless urgent
+    pass_s: float = 0.0  # how long a placement takes, which decides when the next one may run (``next_pass_s``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,8 @@ class Reserve(_WorkerEffect):
 
     station: Station
     cores: int
-    gpus: float  # the bundle's GPUs, reserved once even if several stations share the bundle
-    is_bundled: bool = True  # whether a bundle reserves them; otherwise the worker's process does when it starts
+    gpus: float  # how many GPUs to reserve for the bundle, once for all stations that share it
+    is_bundled: bool = True  # whether a bundle reserves cores and GPUs; otherwise the process does when it starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """After a poll, update what hosts report about their guests' vGPUs; a share in the policy replaces the hosts'."""
+    """After a poll, update what hosts report about guests' vGPUs, except the share if the policy sets one."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]

@@ -62,7 +62,7 @@ class NodeBook:
     # The conditions of GPUs after the last polls, by device.
     conditions: dict[str, Condition] = field(default_factory=dict)
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
-    lost: str = ""  # the Xid because of which this supervisor drains the node; "" for none
+    lost: str = ""  # which device's Xid made this supervisor drain the node, as text; "" for none
     unseen_polls: int = 0  # failed polls in a row
     unseen_reason: str = ""  # why the last poll failed
     # Devices that the last probe listed and the last poll did not, or the reverse.

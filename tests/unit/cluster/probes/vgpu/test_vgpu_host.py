@@ -119,7 +119,7 @@ def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # 
         assert reasons.pop(str(device.vgpus[0].type_id)) == "GPU instance 2 has the type's profile and is free"
         assert set(reasons.values()) == {"no free GPU instance has the profile that the type takes"}
     else:
-        assert all("its GPU instances cannot be listed" in reason for reason in reasons.values())
+        assert all("the GPU instances cannot be listed" in reason for reason in reasons.values())
 
 
 def test_every_function_of_the_guides_host_tables_is_called() -> None:
