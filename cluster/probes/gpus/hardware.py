@@ -158,7 +158,7 @@ class SessionMemory(_Frozen):
 
     context_mib: int  # memory of a process without sessions
     session_mib: int  # memory of a session at 1080p and 8 bits
-    session_1080p_frames: int  # ``session_mib`` as a number of frames, from which other sizes and depths follow
+    session_1080p_frames: int  # ``session_mib`` in frames; memory at other sizes and depths is this many frames
     source: str
 
 
