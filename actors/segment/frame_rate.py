@@ -117,7 +117,7 @@ class KeyframeGrid:
         return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
 
     def begins(self, multiple: int) -> int:
-        """Return the first tick of a multiple of the keyframe interval, from which pictures belong to that multiple."""
+        """Return the first tick whose picture belongs to this multiple of the keyframe interval."""
         return self.first_ticks + floor(multiple * self.interval_ticks)
 
     def following(self, ticks: int) -> int:

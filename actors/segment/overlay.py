@@ -136,7 +136,7 @@ def blends_for(
 
 
 def _bands(pixels: NDArray[np.uint8], place: Size) -> Iterator[tuple[Size, NDArray[np.uint8]]]:
-    """Yield the part that is not transparent in bands of rows, each with the position of its upper left corner."""
+    """Yield the non-transparent part as bands of rows, each with the position of its upper left corner."""
     rows, columns = (np.flatnonzero(pixels[..., 3].any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return

@@ -68,7 +68,7 @@ def sample_memory_bytes(settings: EncoderSettings) -> int:
 def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
     """Return the fraction of a picture that progress counts each time that a picture is encoded or measured.
 
-    It assumes that every search for a quality takes the most tries; it is 1 without a target.
+    The fraction assumes that every search for a quality takes the most tries; without a target it is 1.
     """
     targeted = [each for each in renditions if each.encoder.target is not None]
     frames = renditions[0].frames
@@ -88,7 +88,7 @@ def encode_all(
 ) -> list[EncodedRendition]:
     """Encode each rendition; ``stack`` closes the encodings.
 
-    They share the passes: one for all samples, and one for each time that whole segments are encoded or measured.
+    The renditions share the passes: one for all samples, one for each time that whole segments are encoded or measured.
     """
     parts = [_part_of(made, lambda made: stack.enter_context(opened(made)), passes.progress) for made in renditions]
     samplers = [(each, _Sampler(each.runs)) for each in parts if isinstance(each, _Search) and each.runs]
@@ -208,7 +208,7 @@ class _Once:
 
 
 class _Search(_Once):
-    """A rendition that is encoded until it is near enough to its target, or the search ends without that."""
+    """A rendition that is encoded until it is near enough to its target, or until the search gives up."""
 
     def __init__(
         self, made: RenditionSettings, opened: Opened, target: QualityTarget, progress: SegmentProgress

@@ -12,7 +12,7 @@ _MOST_LARGER: Final = 2
 class IdleMemory:
     """Memory that no tensor or picture uses, up to ``most_bytes``; what was idle longest is dropped first. Thread-safe.
 
-    Memory of fewer than ``least_bytes`` is not kept.
+    Memory smaller than ``least_bytes`` is not kept.
     """
 
     def __init__(self, most_bytes: int, least_bytes: int) -> None:

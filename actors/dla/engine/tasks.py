@@ -56,7 +56,7 @@ class DlaModule:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Memory that is registered with a DLA, so that its tasks may use it."""
+    """Memory that is registered with a DLA, so that the DLA's tasks may use the memory."""
 
     memory: int  # the CUDA pointer (hybrid mode) or NvSciBuf object (standalone mode) that was registered
     size_bytes: int
@@ -140,7 +140,7 @@ _NVSCISYNC_FENCE: Final = 1
 class TaskMemory:
     """``cudlaTask`` structures and everything to which they point.
 
-    Keep this object until the tasks end. It exists because NVIDIA's binding holds only one structure.
+    Keep this object until the tasks end. This class exists because NVIDIA's binding holds only one structure.
     """
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
