@@ -99,7 +99,7 @@ class VmafMeter(Closing):
 
     @property
     def process(self) -> int:
-        """FFmpeg's process; 0 if it has ended."""
+        """FFmpeg's process id; 0 if FFmpeg has ended."""
         return 0 if self._running is None else self._running.pid
 
     def close(self) -> None:

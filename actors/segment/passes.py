@@ -58,7 +58,7 @@ class SegmentPasses(Generic[PictureT]):
         interval: the segment's time [start, end), in ticks; None is unbounded.
         path: the decoder and its memory.
         fallback: why no better path is used.
-        progress: gets the pictures that all renditions of a pass have done.
+        progress: counts the pictures that all renditions of a pass have done.
         leads: whether the picture that is on screen when the segment starts is taken too.
     """
 

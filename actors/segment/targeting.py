@@ -223,7 +223,7 @@ class _Search(_Once):
         self._scale = _scale(made.encoder, target)
         self._progress = progress
         self._tries: list[Try] = []
-        self._values: list[tuple[int, ...]] = []  # of each whole encoding
+        self._values: list[tuple[int, ...]] = []  # the values of each whole encoding
         self._sample_s = 0.0
         self._has_sample = False
 

@@ -170,7 +170,7 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released yet: the objects that each structure needs, keyed by its address.
+"""Exports that were not released yet: the objects that a structure needs, keyed by the structure's address.
 
 Each use of this dictionary is one atomic operation.
 """

@@ -1,4 +1,4 @@
-"""One attempt at an entry: checks the input, makes its output's folder, runs the job, and records the result."""
+"""One try at an entry: checks the input, makes its output's folder, runs the job, and records the result."""
 
 import asyncio
 import shutil
@@ -104,7 +104,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class FileRun:
-    """One attempt at a file, and its progress. Call ``run`` once."""
+    """One try at a file, and its progress. Call ``run`` once."""
 
     entry: BatchEntry
     around: Surroundings

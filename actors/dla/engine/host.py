@@ -1,6 +1,7 @@
 """The DLAs of this machine as one process sees them: the library, the CUDA context, and every open session.
 
-A process has one host. On closing, the host first ends the tasks, then closes the handles, and last the context.
+A process has one host for each mode and each way of waiting. On closing, a host first ends the tasks, then closes the
+handles, and last the context.
 """
 
 import ctypes

@@ -66,7 +66,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """Device memory that a session allocated and registered with its DLA."""
+    """Memory that a session allocated, and registered with its DLA."""
 
     memory: int
     size_bytes: int
@@ -88,7 +88,7 @@ class TaskEvents:
     """The fences of a standalone submission (CUDA for Tegra 5.1.4): the first task waits, the last task signals."""
 
     waits: tuple[Fence, ...]  # the fences for which the submission waits, no two at the same point
-    semaphore: int  # the DLA's address of the sync object to signal
+    semaphore: int  # the address, for the DLA, of the sync object to signal
     end: Fence  # the fence of that signal, which cuDLA fills in
 
 

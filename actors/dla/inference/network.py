@@ -155,7 +155,7 @@ class WarmNetworks:
             self._take_back(settings, device, network)
 
     def close(self) -> None:
-        """Close the idle networks, and the host if nothing is in use. Idempotent; never raises."""
+        """Close the idle networks, and the hosts if nothing is in use. Idempotent; never raises."""
         with self._lock:
             idle, self._idle = self._idle, []
             is_in_use = self._in_use.total() > 0
