@@ -38,7 +38,7 @@ _MDB: Final = UNITS // 1000
 _NEAR: Final = {QualityMetric.VMAF: Fraction(1, 4)}
 _NEAR_DB: Final = Fraction(3, 20)
 _ERROR_DB: Final = {QualityMetric.PSNR: 10, QualityMetric.XPSNR: 20}
-"""How many dB a value falls if the error grows tenfold: the square error of PSNR, or the root square error of XPSNR."""
+"""How many dB a value falls if the error grows tenfold: the squared error for PSNR, its square root for XPSNR."""
 _USUAL_MDB: Final = {
     QualityMetric.XPSNR: 35_500,
     QualityMetric.PSNR: 42_000,

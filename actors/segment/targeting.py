@@ -217,7 +217,7 @@ class _Search(_Once):
         is_open = target.crfs is None or target.crfs[0] < target.crfs[1]
         self.runs = sample_of(made.frames, _picture_bytes(made.encoder)) if is_open else ()
         if target.metric is QualityMetric.VMAF:
-            checked_tool(target.tool)  # before any work
+            checked_tool(target.tool)  # raises before any work
         self._target = target
         self._goal = goal_of(target)
         self._scale = _scale(made.encoder, target)

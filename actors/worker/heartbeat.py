@@ -29,7 +29,7 @@ class Decoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """Facts about a worker process, which never change."""
+    """The unchanging facts about a worker process."""
 
     pid: int
     slots: int
