@@ -112,7 +112,7 @@ class KeptPieces:
         """Return the report for the supervisor of ``term``: pieces that run, or that ended within ``RECENT_S``.
 
         ``running`` has the pieces that the processes report as running; any of them that have ended since are reported
-        as ended. A new ``term`` is another supervisor, which knows no pieces yet.
+        as ended. A new ``term`` is another supervisor, which knows no pieces yet: its first reports go back ``KEPT_S``.
         """
         self._reports = self._reports + 1 if term == self._term else 1
         self._term = term

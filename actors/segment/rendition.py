@@ -224,7 +224,7 @@ class RenditionEncoding(Closing):
         return [packet.pts_ticks + (self._base_ticks or 0) for packet in self.packets]
 
     def _keep(self, packets: Sequence[EncodedPacket]) -> None:
-        """Keep the packets before the seam's first. Later packets, which may refer to the seam, are missing in ``check``."""
+        """Keep the packets before the seam's first. Later ones, which may refer to the seam, count as missing."""
         for packet in packets:
             is_after = packet.pts_ticks + (self._base_ticks or 0) > (self._last_ticks or 0)
             self._is_past = self._is_past or is_after

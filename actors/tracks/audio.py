@@ -331,5 +331,5 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
 
 
 def encoded_rate(codec: str, sample_rate: int) -> int:
-    """Return the sample rate to encode: the source's rate, or the next higher rate that the codec has."""
+    """Return the sample rate to encode: the source's, or the codec's next higher rate, or the codec's highest."""
     return next((rate for rate in _RATES[codec] if rate >= sample_rate), _RATES[codec][-1])

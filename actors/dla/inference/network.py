@@ -96,7 +96,7 @@ class Network:
         return self.source.n * self._tasks_at_once
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[tuple[NDArray[Any], ...]]:
-        """Run a task for each of ``memories`` (filled inputs), queued at once; return the outputs, (n, c, h, w) each."""
+        """Run a task for each of ``memories`` (filled inputs), queued at once; return the outputs (n, c, h, w)."""
         return self._lanes.run(memories)
 
     def check_context(self, context: int) -> None:

@@ -82,7 +82,7 @@ class Reserving(Enum):
     """How a process gets its cores and its GPU from Ray."""
 
     BUNDLE = "bundle"  #: in a placement group
-    ITSELF = "itself"  #: as resources of the process's actor, because Ray made no placement group from the free resources
+    ITSELF = "itself"  #: as resources of the process's actor, because Ray made no placement group from free resources
     NOTHING = "nothing"  #: not reserved: the process shares cores that other work in Ray has reserved
 
 
