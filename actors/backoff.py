@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""The largest exponent of ``factor``, because larger powers could overflow a float; long before it, waits have reached
-``most_s``.
+"""The largest exponent of ``factor``. A larger power could overflow a float, and much smaller powers reach ``most_s``.
 """
 
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 def shared_once(make: Callable[P, T]) -> Callable[P, T]:
     """Wrap ``make`` so that it runs once for each list of arguments, even if several threads call it at the same time.
 
-    ``functools.cache`` lets each of these threads make a result.
+    ``functools.cache`` alone lets each of these threads make a result.
     """
     lock, made = threading.Lock(), cache(make)
 

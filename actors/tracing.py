@@ -34,7 +34,7 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables ask for OTLP, by naming it or only a collector's address."""
+    """Return whether OpenTelemetry's own variables ask for OTLP, by its name or only by a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 

@@ -13,7 +13,7 @@ The cache of Xavier's GPU has 512 KiB.
 
 
 IO_COHERENT_SINCE: Final = (7, 2)
-"""Xavier's compute capability: the first Tegra with a GPU that is coherent with the processor's caches."""
+"""The compute capability of Xavier, the first Tegra whose GPU is coherent with the processor's caches."""
 INTEGRATED: Final = 18
 """``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
@@ -72,7 +72,7 @@ class BufferUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """The properties of a machine on which the choice depends."""
+    """A machine's properties on which the choice depends."""
 
     integrated: bool  # whether the GPU and the processor share memory
     io_coherent: bool  # whether the GPU's reads are coherent with the processor's caches
@@ -97,7 +97,7 @@ class MemoryChoice:
 
     @property
     def shares(self) -> bool:
-        """Whether the processor and the GPU use the same bytes; nothing is then copied."""
+        """Whether the processor and an integrated GPU use the same bytes, so that nothing is copied."""
         return self.memory in (Memory.PINNED, Memory.MANAGED)
 
     @property

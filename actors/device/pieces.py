@@ -105,14 +105,14 @@ class KeptPieces:
         self._reports = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
-        """Keep these ended pieces; of a piece that is given twice, ``reported`` returns one."""
+        """Keep these ended pieces; ``reported`` returns a piece only once, even if it was given twice."""
         self._ended.extend(ended)
 
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:
         """Return the report for the supervisor of ``term``: pieces that run, or that ended within ``RECENT_S``.
 
         ``running`` has the pieces that the processes report as running; any of them that have ended since are reported
-        as ended. A new ``term`` is another supervisor, which knows no pieces yet.
+        as ended. A new ``term`` is another supervisor, which knows no pieces yet: its first reports go back ``KEPT_S``.
         """
         self._reports = self._reports + 1 if term == self._term else 1
         self._term = term

@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """Gives running work the worker's GPU, if any, and takes its progress reports, which may raise ``Cancelled``."""
+    """Gives running work the worker's GPU, if any, and counts the progress; ``advance`` may raise ``Cancelled``."""
 
     began_s: float = field(default_factory=time.monotonic)
     frames_done: int = 0  # frames done since the last ``start_over``
@@ -84,7 +84,7 @@ class Work(ABC, Generic[ResultT]):
 
     @property
     def file(self) -> str:
-        """The name of the input (here the job's), so that its failures are not counted against several devices."""
+        """The name of the input, here the job's. Failures of one input on several devices count against no device."""
         return self.job
 
     @abstractmethod

@@ -84,8 +84,8 @@ class WorkerCore:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # The order to cancel may overtake the request to run. Names of runs that have already ended are added, too,
-            # and never removed, so only the newest names are kept.
+            # The order to cancel may overtake the request to run. Names of runs that have already ended are added, too.
+            # No request removes those, so only the newest names are kept.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]

@@ -18,7 +18,7 @@ import av.stream
 
 from ...errors import Unsupported
 
-_BAD_NAME = -1  # the error code in both x264.h and x265.h
+_BAD_NAME = -1  # the error code for an unknown name, in both x264.h and x265.h
 _X264_PARAMETERS_BYTES = 1 << 16  # x264_param_t takes less than 2 KiB; only the library looks inside
 _VERSION_FUNCTIONS: Final = {"libsvtav1": "svt_av1_get_version", "libvpx-vp9": "vpx_codec_version_str"}
 

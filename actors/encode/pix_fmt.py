@@ -32,9 +32,9 @@ def choose_pix_fmt(
 ) -> tuple[str, str | None]:
     """Return the pixel format in which pictures of format ``wanted`` are encoded, and why that format differs.
 
-    The reason is None if the samples are unchanged: the same format, or another name for it (``yuvj420p`` is
-    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked`` means that the user requested this
-    format, so that no other may replace it.
+    The reason is None if the samples are unchanged (``yuvj420p`` is ``yuv420p`` with full range, ``nv12`` is
+    ``yuv420p`` in another order), or lose only alpha. ``asked`` means that the user requested this format, so that
+    nothing may be lost, not even alpha.
 
     ``Unsupported`` if there is no such pixel format, or the encoder lacks the requested format, or has no format for
     this size.

@@ -134,7 +134,7 @@ def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
 
 
 def with_crf(settings: EncoderSettings, crf: Fraction) -> EncoderSettings:
-    """Return settings with another CRF, a multiple of the profile's ``crf_step``; with NVENC it is the CQ."""
+    """Return settings with another CRF (the CQ for NVENC), a multiple of the profile's ``crf_step``."""
     if settings.nvenc is not None:
         return replace(settings, nvenc=replace(settings.nvenc, cq=int(crf)))
     options = dict(settings.options) | {"crf": crf_text(crf)}

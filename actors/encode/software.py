@@ -96,7 +96,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self._packets(picture))
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change the rate of x264 from about the next picture on: either bitrate, peak and buffer, or the quality."""
+        """Change x264's peak and buffer, and its bitrate or its quality, from about the next picture on."""
         self._require_open()
         wanted = _changed_rate(self._settings.codec, self.name, self._rate, change)
         if self._context is None:

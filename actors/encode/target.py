@@ -109,8 +109,8 @@ class QualityTarget:
 def _fits_xpsnr(width: int, height: int) -> bool:
     """Return whether FFmpeg's filter measures pictures of this size correctly.
 
-    The filter divides by zero if its blocks, whose side depends on the size, have no samples. It gives a narrow block
-    at the edge, without inner samples, a weight that drowns all others (libavfilter/vf_xpsnr.c).
+    The filter divides by zero if its blocks, whose side depends on the size, have no samples. A narrow block at
+    the edge that has no inner samples gets a weight that drowns all others (libavfilter/vf_xpsnr.c).
     """
     block = 4 * int(32 * (width * height / _BLOCK_PICTURE) ** 0.5 + 0.5)
     edge = 2 if width * height > _LARGER_THAN_HD else 1

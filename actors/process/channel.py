@@ -20,7 +20,7 @@ _REPORT: Final = "Please report this, with the input and the options."
 
 
 class Channel(Generic[ServerT]):
-    """One end of a pair of sockets, which it owns; the other side serves ``ServerT``. Used from one event loop.
+    """One end of a channel, and the owner of its socket; the other side serves ``ServerT``. Used from one event loop.
 
     ``serves`` answers the other side's requests; ``me`` names this process in errors that report its defects.
     """
@@ -66,7 +66,7 @@ class Channel(Generic[ServerT]):
         self._outbox.put_nowait(framed(FrameKind.TELL, 0, request))
 
     async def run(self) -> str:
-        """Send, receive and serve until ``hang_up`` or the other side's end; return the defect that ended it, or ""."""
+        """Send, receive and serve until ``hang_up``, a defect or the other side's end; return the defect, or ""."""
         try:
             async with TaskOwner() as owner:
                 owner.start(self._write(), "a channel's sending")

@@ -60,7 +60,7 @@ class Running(subprocess.Popen[bytes]):
             os.killpg(self.pid, signal.SIGKILL)
 
     def code(self, within_s: float = 0.0) -> int | None:
-        """Return the exit code, the negative number of a signal, or None if the process has not ended in this time."""
+        """Return the exit code, the negative number of a signal, or None if the process does not end ``within_s``."""
         with suppress(subprocess.TimeoutExpired):
             return self.wait(within_s)
         return None

@@ -38,7 +38,7 @@ _MDB: Final = UNITS // 1000
 _NEAR: Final = {QualityMetric.VMAF: Fraction(1, 4)}
 _NEAR_DB: Final = Fraction(3, 20)
 _ERROR_DB: Final = {QualityMetric.PSNR: 10, QualityMetric.XPSNR: 20}
-"""How many dB a value falls if the error grows tenfold: PSNR's square error, or its root in XPSNR."""
+"""How many dB a value falls if the error grows tenfold: the squared error for PSNR, its square root for XPSNR."""
 _USUAL_MDB: Final = {
     QualityMetric.XPSNR: 35_500,
     QualityMetric.PSNR: 42_000,
@@ -59,7 +59,7 @@ class PairMeter(Closing):
         self._metric = metric
         self._key = _key(metric, picture.pix_fmt)
         rate = picture.frame_rate
-        # FFmpeg's XPSNR reads wrong samples in rows that end in padding if they have more than 8 bits, so it gets a
+        # With more than 8 bits, FFmpeg's XPSNR reads wrong samples in rows that end in padding, so the filter gets a
         # copy of luma without padding (s_rec in libavfilter/vf_xpsnr.c).
         self._grey = grey_format(picture.pix_fmt) if metric is QualityMetric.XPSNR else None
         pix_fmt = self._grey or picture.pix_fmt
@@ -155,7 +155,7 @@ class DecodedBack(Closing):
 
 
 def summary(metric: QualityMetric, values: Sequence[int], percentile: int | None) -> Fraction:
-    """Return the average of values, or the value that at most ``percentile`` % of them are below.
+    """Return the average of values, or the value below which at most ``percentile`` % of them lie.
 
     Averages are FFmpeg's: the mean of the values of SSIM and VMAF, but for PSNR and XPSNR the value of the mean error.
     With the mean of their values, a few pictures without any error would make up for many bad ones.

@@ -58,7 +58,7 @@ class CrfScale:
     def __post_init__(self) -> None:
         """Check that the limits are on the grid."""
         if any(each % self.step for each in (self.best, self.worst)):
-            raise ValueError("the limits are between two steps")
+            raise ValueError("a limit is not a multiple of the step")
 
     def on_grid(self, crf: Fraction) -> Fraction:
         """Return the nearest CRF that the encoder takes, within the limits."""
@@ -103,7 +103,7 @@ def chosen(tries: Sequence[Try], goal: Goal) -> int:
 
 
 def sample_of(frames: int, frame_bytes: int) -> tuple[range, ...]:
-    """Return the runs of consecutive pictures that stand for a segment's ``frames`` pictures; none if it is short.
+    """Return runs of consecutive pictures that stand for a segment's ``frames`` pictures; none for a short segment.
 
     The sample is kept in memory, so large pictures get a shorter sample.
     """
@@ -123,7 +123,7 @@ def _towards(tries: Sequence[Try], goal: Goal, scale: CrfScale, others: Sequence
     """Return the CRF at which the line through the tries nearest to the target reaches the target.
 
     With one try, the slope is that of ``others``, or the usual slope. Without tries, ``others`` determine the CRF;
-    without these, it is the start of the scale.
+    without ``others``, the CRF is the start of the scale.
     """
     if not tries:
         return _towards(others, goal, scale, ()) if others else scale.on_grid(scale.start)

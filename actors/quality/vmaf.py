@@ -99,7 +99,7 @@ class VmafMeter(Closing):
 
     @property
     def process(self) -> int:
-        """FFmpeg's process; 0 if it has ended."""
+        """FFmpeg's process id; 0 if FFmpeg has ended."""
         return 0 if self._running is None else self._running.pid
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ def checked_tool(required: str) -> VmafTool:
 
 
 def scores_of(log: bytes) -> list[int]:
-    """Return each picture's VMAF, in ``UNITS``, from libvmaf's log in CSV. Raises EncoderFailed: it is no log."""
+    """Return each picture's VMAF, in ``UNITS``, from libvmaf's log in CSV. Raises EncoderFailed: there is no log."""
     try:
         head, *rows = [line.split(",") for line in log.decode().splitlines() if line]
         column = head.index("vmaf")

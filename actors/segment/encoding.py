@@ -73,7 +73,7 @@ class EncodeSegment(Work[EncodedSegment]):
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     kept_messages: frozenset[str] = frozenset()  # the kinds of messages to write, of those that ``decode`` reads
-    measured: FilterSettings | None = None  # makes the pictures to compare the encoded ones with; None: ``filters``
+    measured: FilterSettings | None = None  # makes the pictures to compare with; None means ``filters``
     library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any
     traceparent: str = ""  # the parent of the work's span
 

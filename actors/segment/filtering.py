@@ -73,7 +73,7 @@ class FilterSettings:
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field shown first in pictures that do not state it; if None, such pictures are not deinterlaced."""
+    """The field shown first, for a track whose pictures do not state it; None if they do, or if it is unknown."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
@@ -98,7 +98,7 @@ class FilterSettings:
 
     @property
     def needs_graph(self) -> bool:
-        """Whether single pictures need more than scaling and conversion."""
+        """Whether more than scaling and conversion is needed, apart from a rate and burnt subtitles."""
         changes = self.has_memory or self.has_steps or self.denoise != "off" or self.overlay is not None
         return changes or self.first_field is not None
 

@@ -73,14 +73,14 @@ class Pacer(Generic[PictureT]):
         self._shown: PictureT | None = None
 
     def push(self, ticks: int, picture: PictureT) -> Iterator[tuple[int, PictureT]]:
-        """Take a source picture, and yield the (number, picture) that are certain now."""
+        """Take a source picture, and yield the (number, picture) pairs that are certain now."""
         while self._shown is not None and self._number < self._stop and self._rate.chosen_at(self._number) < ticks:
             yield self._number, self._shown
             self._number += 1
         self._shown = picture
 
     def finish(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield the remaining (number, picture), which show the last source picture."""
+        """Yield the remaining (number, picture) pairs, which show the last source picture."""
         if self._shown is not None:
             yield from ((number, self._shown) for number in range(self._number, self._stop))
 
@@ -117,7 +117,7 @@ class KeyframeGrid:
         return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
 
     def begins(self, multiple: int) -> int:
-        """Return the first tick of a multiple of the keyframe interval, from which pictures belong to that multiple."""
+        """Return the first tick whose picture belongs to this multiple of the keyframe interval."""
         return self.first_ticks + floor(multiple * self.interval_ticks)
 
     def following(self, ticks: int) -> int:

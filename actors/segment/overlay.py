@@ -136,7 +136,7 @@ def blends_for(
 
 
 def _bands(pixels: NDArray[np.uint8], place: Size) -> Iterator[tuple[Size, NDArray[np.uint8]]]:
-    """Yield the part that is not transparent in bands of rows, each with the position of its upper left corner."""
+    """Yield the non-transparent part as bands of rows, each with the position of its upper left corner."""
     rows, columns = (np.flatnonzero(pixels[..., 3].any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return
@@ -222,7 +222,7 @@ def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
 
 
 def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
-    """Return a picture's R, G, B and alpha, unconverted; None if a sample has more than 8 bits."""
+    """Return a picture's R, G, B and alpha, unconverted; None if samples do not have 8 bits."""
     kind, plane = frame.format.name, frame.planes[0]
     rows: NDArray[Any] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: frame.height]
     if kind == "pal8":

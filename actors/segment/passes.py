@@ -58,7 +58,7 @@ class SegmentPasses(Generic[PictureT]):
         interval: the segment's time [start, end), in ticks; None is unbounded.
         path: the decoder and its memory.
         fallback: why no better path is used.
-        progress: gets the pictures that all renditions of a pass have done.
+        progress: counts the pictures that all renditions of a pass have done.
         leads: whether the picture that is on screen when the segment starts is taken too.
     """
 
@@ -139,8 +139,8 @@ class SegmentPasses(Generic[PictureT]):
 def _filtered(
     renditions: "Sequence[Prepared[PictureT]]", ticks: int, picture: PictureT
 ) -> Iterator[tuple[int, tuple["Prepared[PictureT]", PictureT]]]:
-    # On a device, renditions without filters share the picture, which holds its time apart from the surface. In host
-    # memory each rendition has a picture of its own, since encoders write times into it.
+    # On a device, renditions without filters share the picture, since its time is kept apart from the surface. In host
+    # memory each rendition has a picture of its own, since encoders write times into their pictures.
     for rendition in renditions:
         for at, made in rendition.chain.push(ticks, picture):
             yield at, (rendition, made)

@@ -42,7 +42,7 @@ class RenditionSettings:
     kept_messages: frozenset[str]
     cores: int
     frames: int  # how many pictures the index promises
-    measured: FilterSettings | None = None  # makes the pictures to compare the encoded ones with; None: ``filters``
+    measured: FilterSettings | None = None  # makes the pictures to compare with; None means ``filters``
 
     @property
     def original(self) -> "RenditionSettings":
@@ -61,7 +61,7 @@ class PictureSink(Protocol):
         """Take a picture with its time, or its number if the track has its own rate, and the messages to write."""
 
     def follow(self, pictures: Sequence[Any], /) -> None:
-        """Take the pictures of the seam after the segment, once all its own pictures are taken."""
+        """Take the pictures of the seam after the segment, once all pictures of the segment are taken."""
 
     def drain(self) -> bool:
         """Do a part of what is left after the last picture; return False if nothing is left."""
@@ -70,7 +70,7 @@ class PictureSink(Protocol):
 class Prepared(Closing, Generic[PictureT]):
     """Filters, paces and burns a rendition's pictures, and gives them to ``sink``.
 
-    With ``own_pictures``, it gives new frames instead of the decoder's; they may have the same pixels in memory.
+    With ``own_pictures``, ``sink`` gets new frames instead of the decoder's; both may have the same pixels in memory.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Prepared(Closing, Generic[PictureT]):
 
 
 class RenditionEncoding(Closing):
-    """Encodes a rendition's pictures; they are on ``device`` if ``on_device``, otherwise in host memory."""
+    """Encodes a rendition's pictures, which are on ``device`` if ``on_device``, otherwise in host memory."""
 
     def __init__(self, made: RenditionSettings, device: WorkerDevice | None, *, on_device: bool) -> None:
         self._made = made
@@ -224,7 +224,7 @@ class RenditionEncoding(Closing):
         return [packet.pts_ticks + (self._base_ticks or 0) for packet in self.packets]
 
     def _keep(self, packets: Sequence[EncodedPacket]) -> None:
-        """Keep the packets before the seam's first one. Later ones may refer to it, so ``check`` finds them missing."""
+        """Keep the packets before the seam's first. Later ones, which may refer to the seam, count as missing."""
         for packet in packets:
             is_after = packet.pts_ticks + (self._base_ticks or 0) > (self._last_ticks or 0)
             self._is_past = self._is_past or is_after

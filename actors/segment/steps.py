@@ -75,7 +75,7 @@ class PictureSteps:
     turn: Turn
     scaled: Size
     padded: Size  # the size with the black border
-    place: tuple[int, int]  # the position of the upper left corner inside the border
+    place: tuple[int, int]  # the position of the picture's upper left corner inside the border
 
     @property
     def is_padded(self) -> bool:

@@ -68,7 +68,7 @@ def sample_memory_bytes(settings: EncoderSettings) -> int:
 def share_of(renditions: Sequence[RenditionSettings]) -> Fraction:
     """Return the fraction of a picture that progress counts each time that a picture is encoded or measured.
 
-    It assumes that every search for a quality takes the most tries; it is 1 without a target.
+    The fraction assumes that every search for a quality takes the most tries; without a target it is 1.
     """
     targeted = [each for each in renditions if each.encoder.target is not None]
     frames = renditions[0].frames
@@ -88,7 +88,7 @@ def encode_all(
 ) -> list[EncodedRendition]:
     """Encode each rendition; ``stack`` closes the encodings.
 
-    They share the passes: one for all samples, and one for each time that whole segments are encoded or measured.
+    The renditions share the passes: one for all samples, one for each time that whole segments are encoded or measured.
     """
     parts = [_part_of(made, lambda made: stack.enter_context(opened(made)), passes.progress) for made in renditions]
     samplers = [(each, _Sampler(each.runs)) for each in parts if isinstance(each, _Search) and each.runs]
@@ -208,7 +208,7 @@ class _Once:
 
 
 class _Search(_Once):
-    """A rendition that is encoded until it is near enough to its target, or the search ends without that."""
+    """A rendition that is encoded until it is near enough to its target, or until the search gives up."""
 
     def __init__(
         self, made: RenditionSettings, opened: Opened, target: QualityTarget, progress: SegmentProgress
@@ -217,13 +217,13 @@ class _Search(_Once):
         is_open = target.crfs is None or target.crfs[0] < target.crfs[1]
         self.runs = sample_of(made.frames, _picture_bytes(made.encoder)) if is_open else ()
         if target.metric is QualityMetric.VMAF:
-            checked_tool(target.tool)  # before any work
+            checked_tool(target.tool)  # raises before any work
         self._target = target
         self._goal = goal_of(target)
         self._scale = _scale(made.encoder, target)
         self._progress = progress
         self._tries: list[Try] = []
-        self._values: list[tuple[int, ...]] = []  # of each whole encoding
+        self._values: list[tuple[int, ...]] = []  # the values of each whole encoding
         self._sample_s = 0.0
         self._has_sample = False
 

@@ -31,7 +31,7 @@ rate.
 """
 _RESERVED: Final[Mapping[str, str]] = {
     "codec": "use the codec of the request",
-    "fps": "it follows the picture",
+    "fps": "the pictures determine it",
     "repeatspspps": "codecfleet chooses the layout of parameter sets",
 }
 """The settings that no request may have, with the reasons."""
@@ -106,7 +106,7 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # NVENC's names (docs/nvenc.md); override codecfleet's
+    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); they override codecfleet's
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     target: QualityTarget | None = None  # if set, each segment has the CQ that reaches this

@@ -47,7 +47,7 @@ A picture that fits into a single unit gets different bytes in every run.
 _WIDEST_OVERRUN: Final = 48
 """Up to this width x265 4.2 writes past the end of a buffer while it follows references between pictures (cutree).
 
-Its SIMD code handles blocks of 16 columns by fours, and the first four even if a row has fewer.
+Its SIMD code handles four blocks of 16 columns at a time, the first four even if a row has fewer blocks.
 """
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})

@@ -5,7 +5,7 @@ the reference in NumPy that tests them. The arithmetic, for samples of S bits th
 
 1. Across: each row's target columns are sums of ``WEIGHT_BITS``-bit weights and S-bit samples, shifted right to
    ``BETWEEN_BITS`` bits with halves rounded up. The magnitudes of weights sum to less than 1.6, so a value lies between
-   -0.3 and 1.3, which a signed 16-bit number holds at 14 bits.
+   -0.3 and 1.3. With 14 bits, a signed 16-bit number holds such a value.
 2. Down: the same sums over the rows of step 1, shifted right to T bits with halves rounded up, and clipped to what T
    bits hold. The sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
 

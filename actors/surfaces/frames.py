@@ -30,7 +30,7 @@ class Frame:
 
     The samples are on the host or on a GPU of this process, and complete: read them on any stream. The memory lives as
     long as the frame, or a DLPack tensor of the frame. Afterwards the memory is reused once all work of the stream that
-    requested the tensor is done; name other streams that read the memory with ``record_stream``.
+    requested the tensor is done; use ``record_stream`` to name other streams that read the memory.
 
     A frame is a DLPack tensor. On the host, it is the array that ``to_ndarray`` returns. On the device, it is
     two-dimensional, with the rows of all planes one below the other (NV12 and similar formats: chroma in pairs; more
@@ -98,7 +98,7 @@ class Frame:
     def record_stream(self, stream: int) -> None:
         """Record that the CUDA stream with this handle also reads the frame's memory.
 
-        Once the frame and its tensors are dropped, the memory is reused only after all work that is in that stream by
+        Once the frame and its tensors are dropped, the memory is reused only after all work queued in that stream by
         then. CUDA's legacy default stream is 1, the calling thread's default stream is 2, and -1 stands for any stream.
         ``Unsupported`` if the frame is on the host.
         """

@@ -139,7 +139,7 @@ class DeviceArray:
 
         ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
         and 1 are the legacy default stream, 2 is the calling thread's default stream, and -1 leaves the stream open.
-        Once the consumer has dropped the tensor, the memory is reused only after all work that is in that stream by
+        Once the consumer has dropped the tensor, the memory is reused only after all work queued in that stream by
         then. ``BufferError`` if a copy, another device, or an ambiguous stream is requested.
         """
         device = self.__dlpack_device__()
@@ -170,7 +170,7 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released yet: the objects that each structure needs, keyed by its address.
+"""Exports that were not released yet: the objects that a structure needs, keyed by the structure's address.
 
 Each use of this dictionary is one atomic operation.
 """

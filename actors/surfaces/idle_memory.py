@@ -12,13 +12,13 @@ _MOST_LARGER: Final = 2
 class IdleMemory:
     """Memory that no tensor or picture uses, up to ``most_bytes``; what was idle longest is dropped first. Thread-safe.
 
-    Memory of fewer than ``least_bytes`` is not kept.
+    Memory smaller than ``least_bytes`` is not kept.
     """
 
     def __init__(self, most_bytes: int, least_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._least_bytes = least_bytes
-        # Reentrant, because garbage collection may end a user of memory while its thread holds the lock.
+        # Reentrant, because garbage collection may end a user of memory in a thread that holds the lock.
         self._lock = threading.RLock()
         self._held: list[NDArray[np.uint8]] = []
 

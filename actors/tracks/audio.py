@@ -49,7 +49,7 @@ _GIVEN_PACKETS = 16  # how many packets are handed over at a time
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EncodedTrack:
-    """A whole encoded audio track. Players skip the padding at both ends."""
+    """An encoded audio track, or a part of one. Players skip the padding at both ends."""
 
     codec: str
     extradata: bytes
@@ -92,7 +92,7 @@ class EncodeAudio(Work[EncodedTrack]):
     bit_rate_bps: int | None = None  # None means 80 kbit/s per channel for AAC, 64 kbit/s for Opus
     channels: int | None = None  # mix all channels to 1 or 2; None keeps the channels
     loudness_lufs: Fraction | None = (
-        None  # target loudness, for which the track is decoded twice; None leaves it unchanged
+        None  # target loudness, for which the track is decoded twice; None keeps the loudness
     )
     later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output must also fit
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty if it can state all
@@ -331,5 +331,5 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
 
 
 def encoded_rate(codec: str, sample_rate: int) -> int:
-    """Return the sample rate to encode: the source's rate, or the next higher rate that the codec has."""
+    """Return the sample rate to encode: the source's, or the codec's next higher rate, or the codec's highest."""
     return next((rate for rate in _RATES[codec] if rate >= sample_rate), _RATES[codec][-1])

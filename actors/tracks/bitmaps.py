@@ -53,7 +53,7 @@ class Showing:
 
 
 class BitmapDecoder:
-    """Decodes a track's packets in order. ``size`` is the film's size, for tracks that state no canvas."""
+    """Decodes a track's packets in order. ``size`` is the film's: the canvas of PGS and VobSub that state none."""
 
     def __init__(self, stream: "SubtitleStream", size: Size) -> None:
         context = stream.codec_context

@@ -90,7 +90,7 @@ def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str,
 def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
     """Return the speakers of ``names`` that ``target`` lacks, which are mixed into others or left out.
 
-    A single channel is kept in every layout, except low-frequency effects.
+    A single channel counts as kept in every layout of several speakers, unless it has only low-frequency effects.
     """
     if len(names) == 1 and len(target) > 1 and any(_SHARES.get(names[0], ())):
         return ()

@@ -47,7 +47,7 @@ def is_unnamed(layout: str) -> bool:
 
 
 def usual_layout(layout: str) -> str:
-    """Return the usual layout of that many channels; ``layout`` itself if it names speakers or there is none."""
+    """Return the usual layout with as many channels; ``layout`` itself if it names speakers, or if none is usual."""
     return _USUAL.get(AudioLayout(layout).nb_channels, layout) if is_unnamed(layout) else layout
 
 

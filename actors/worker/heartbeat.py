@@ -24,12 +24,12 @@ class Decoding(Enum):
 
     SOFTWARE = "software"
     DEVICE = "device"
-    BOTH = "both"  #: sessions are decoded in both places, so the speed describes neither place
+    BOTH = "both"  #: work is decoded in both places, so the speed describes neither place
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """The facts about a worker process that never change."""
+    """The unchanging facts about a worker process."""
 
     pid: int
     slots: int

@@ -41,7 +41,7 @@ class LoneRuns:
         self._killed_for_memory = killed_for_memory
         self._room = asyncio.Semaphore(LONE_MAX)
         self._waiting: dict[str, asyncio.Task[bool]] = {}
-        self._idle_since_s: dict[Helper, float | None] = {}  # when each helper became idle; None while it runs work
+        self._idle_since_s: dict[Helper, float | None] = {}  # when each helper was first seen idle; None: it runs work
         self._frames_of_gone = 0
 
     async def run(

@@ -15,7 +15,7 @@ from ..worker_names import NodeId
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
-"""More GPUs than any machine has: before Ray has counted the GPUs, its count must not hide any of them."""
+"""Stands for Ray's count of GPUs before Ray has counted: more than any machine has, so that no GPU is hidden."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ async def report_of_ray_node(node: NodeId, *, fresh: bool) -> NodeReport:
 
 
 async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
-    """Probe a node for the inventory, in which its id is ``called`` or, if that is None, its Ray id."""
+    """Probe a node for the inventory; there the node has the id ``called``, or its Ray id if ``called`` is None."""
     found = await run_on_node(node, _probe_here, again)
     probed = node_of_report(unpack(found.report), node=called or node, cuda_visible=found.cuda_visible)
     return replace(probed, keeper=found.keeper)

@@ -1,4 +1,4 @@
-"""One attempt at an entry: checks the input, makes its output's folder, runs the job, and records the result."""
+"""One try at an entry: checks the input, makes its output's folder, runs the job, and records the result."""
 
 import asyncio
 import shutil
@@ -61,7 +61,7 @@ from .store.schema import (
 from .store.states import EntryEvent, after_error
 
 IN_USE_S: Final = LEASE_S + RENEWED_EVERY_S
-"""How long to wait for an output that is in use: until the lease of a dead machine has ended.
+"""How long to wait for an output that is in use: until a dead machine's lease on the output has ended.
 
 The output of a killed process on this machine is in use until the kernel has cleaned up, which takes seconds on a busy
 machine.
@@ -104,7 +104,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class FileRun:
-    """One attempt at a file, and its progress. Call ``run`` once."""
+    """One try at a file, and its progress. Call ``run`` once."""
 
     entry: BatchEntry
     around: Surroundings

@@ -88,7 +88,7 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
 def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
     """Return FOUND_SAME if an earlier run's result still holds, otherwise FOUND_CHANGED.
 
-    A failure holds while the input is unchanged; a success holds only while the output also has its size.
+    A failure holds while the input is unchanged; a success holds only while the output also has the recorded size.
     """
     try:
         now = look_at(entry.source, hashed=hashed).content
@@ -151,7 +151,7 @@ def _make_folder(root: Path, output: str) -> None:
         resolved.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # for a link to itself, Python before 3.13 raises RuntimeError
         message = f"the folder {folder} cannot be created: {getattr(error, 'strerror', None) or error}"
-        raise OutputUnwritable(message, "Choose another --output or change its permissions.") from None
+        raise OutputUnwritable(message, "Choose another --output, or change the folder's permissions.") from None
 
 
 def output_bytes(root: str, output: str) -> int | None:
@@ -207,8 +207,8 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # A new file: a link that another user put into the temporary folder is not followed. There, only this user can
-        # read the file.
+        # The file must be new, so that a link that another user put into the temporary folder is not followed. In that
+        # folder, only this user can read the file.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size

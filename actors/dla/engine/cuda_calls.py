@@ -15,7 +15,7 @@ from ...device.memory_choice import (
 )
 
 EXTERNAL_DEVICE: Final = 911
-"""The CUDA error for a failure of an engine outside CUDA; every cuDLA handle must be asked for its latest error."""
+"""The CUDA error for a failure of an engine outside CUDA; ask every cuDLA handle for its latest error then."""
 _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1

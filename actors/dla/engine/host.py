@@ -1,6 +1,7 @@
 """The DLAs of this machine as one process sees them: the library, the CUDA context, and every open session.
 
-A process has one host. On closing, the host first ends the tasks, then closes the handles, and last the context.
+A process has one host for each mode and each way of waiting. On closing, a host first ends the tasks, then closes the
+handles, and last the context.
 """
 
 import ctypes
@@ -27,7 +28,7 @@ EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
 """The execution mode in which a DLA's errors do not affect the CUDA context.
 
-Bit 1 is never set: it would let tasks leave the order of their stream, on which hybrid sessions rely.
+Bit 1 is never set: it would let tasks run out of the order of their stream, and hybrid sessions rely on that order.
 """
 
 _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."

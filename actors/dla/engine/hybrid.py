@@ -49,7 +49,7 @@ class HybridSession(DlaSession):
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
         self._streams: set[int] = set()  # streams whose queued work may still be running
-        self._foreign: set[int] = set()  # the members of ``_streams`` for which the session's own stream does not wait
+        self._foreign: set[int] = set()  # those of ``_streams`` for which the session's own stream does not wait yet
         super().__init__(library, device, timing, host)
 
     @property

@@ -108,7 +108,7 @@ class DlaSession(Closing):
         A handle takes only one loadable in its life (cuDLA API reference); ``close`` unloads it.
 
         Raises:
-            Unsupported: the bytes are not a loadable for this DLA and its software. Final for this session.
+            Unsupported: the bytes are not a loadable for this DLA and its software. Final.
             UsageError: the session already had a loadable.
         """
         with self._turn:
@@ -300,7 +300,7 @@ class DlaSession(Closing):
         return self._deadlines.patience_s(self._timing.clock())
 
     def _settle(self) -> None:
-        """Wait for every task, and raise a late error, which neither fences nor CUDA with isolation would report."""
+        """Wait for every task, and raise a late error: neither fences nor CUDA with error isolation report one."""
         self._wait_for_tasks()
         status = self.last_error()
         if status is not CudlaStatus.SUCCESS:

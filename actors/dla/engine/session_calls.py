@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class SessionCalls:
-    """Calls cuDLA, CUDA and NvSci for one session, and holds the session's state, which errors of the calls change."""
+    """Calls cuDLA, CUDA and NvSci for one session, and holds the session's state, which failed calls change."""
 
     def __init__(self, library: Cudla, device: int, timing: Timing, host: "DlaHost") -> None:
         self._library, self._host = library, host

@@ -84,7 +84,7 @@ class StandaloneSession(DlaSession):
             return event
 
     def fill_attributes(self, attributes: int, role: Role) -> None:
-        """Write what a DLA in ``role`` requires into an ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``)."""
+        """Fill an ``NvSciSyncAttrList`` with what a DLA in ``role`` requires (``cudlaGetNvSciSyncAttributes``)."""
         self._calls.cudla("cudlaGetNvSciSyncAttributes", attributes, int(role))
 
     def fence(self, event: SyncEvent) -> Fence:

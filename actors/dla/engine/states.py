@@ -43,7 +43,7 @@ _WAYS: Final = {
     _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
-    # Another session can make this session fail during a call, which then still reports how it ended.
+    # Another session can make this session fail during a call; that call still reports its own end.
     _S.FAILED: {**dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED), _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     # A hung session stays hung, whatever else fails; closing it calls nothing.
     _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},

@@ -70,7 +70,7 @@ _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine
 
 
 class CudlaFailure(Exception):
-    """A call of the library that failed. If ``device`` is None, the DLA that was called is to blame."""
+    """A failed call of the library. If ``device`` is None, the DLA that was called is to blame."""
 
     def __init__(self, call: str, status: CudlaStatus, device: int | None = None) -> None:
         super().__init__(call, status, device)

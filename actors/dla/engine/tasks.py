@@ -56,7 +56,7 @@ class DlaModule:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Memory that is registered with a DLA, so that its tasks may use it."""
+    """Memory that is registered with a DLA, so that the DLA's tasks may use the memory."""
 
     memory: int  # the CUDA pointer (hybrid mode) or NvSciBuf object (standalone mode) that was registered
     size_bytes: int
@@ -66,7 +66,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """Device memory that a session allocated and registered with its DLA."""
+    """Memory that a session allocated, and registered with its DLA."""
 
     memory: int
     size_bytes: int
@@ -88,7 +88,7 @@ class TaskEvents:
     """The fences of a standalone submission (CUDA for Tegra 5.1.4): the first task waits, the last task signals."""
 
     waits: tuple[Fence, ...]  # the fences for which the submission waits, no two at the same point
-    semaphore: int  # the DLA's address of the sync object to signal
+    semaphore: int  # the address, for the DLA, of the sync object to signal
     end: Fence  # the fence of that signal, which cuDLA fills in
 
 
@@ -140,7 +140,7 @@ _NVSCISYNC_FENCE: Final = 1
 class TaskMemory:
     """``cudlaTask`` structures and everything to which they point.
 
-    Keep this object until the tasks end. It exists because NVIDIA's binding holds only one structure.
+    Keep this object until the tasks end. This class exists because NVIDIA's binding holds only one structure.
     """
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:

@@ -77,7 +77,7 @@ def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDe
 
 
 class ExactScaler:
-    """Scales pictures from NVDEC to a tensor's size on the host, as ``TensorFiller`` does on the device."""
+    """Scales NVDEC's pictures on the host to a tensor's size, as ``TensorFiller`` does on the device."""
 
     def __init__(self, descriptor: TensorDescriptor, colour: Colour | None) -> None:
         self._descriptor = descriptor

@@ -21,7 +21,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
-        """Run one task for each input's memory; return copies of the outputs, (n, c, h, w) each."""
+        """Run one task for each of ``memories`` (filled inputs); return copies of the outputs, (n, c, h, w) each."""
 
 
 Fill = Callable[[DeviceBuffer, int], None]

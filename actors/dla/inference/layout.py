@@ -1,7 +1,7 @@
 """Converts between arrays (pictures, channels, rows, columns) and a tensor's memory.
 
-NVIDIA's documents do not define a loadable's strides. As in NVDLA's open runtime, they are read as the steps to the
-next pixel, row, channel plane and picture, and 0 means no padding. This was not measured on hardware.
+NVIDIA's documents do not define a loadable's strides. As in NVDLA's open runtime, the strides are read as the
+steps to the next pixel, row, channel plane and picture, and 0 means no padding. This was not measured on hardware.
 """
 
 from typing import Any, Final

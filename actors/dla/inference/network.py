@@ -96,7 +96,7 @@ class Network:
         return self.source.n * self._tasks_at_once
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[tuple[NDArray[Any], ...]]:
-        """Run one task for each input's memory, all queued at once; return the outputs, (n, c, h, w) each."""
+        """Run a task for each of ``memories`` (filled inputs), queued at once; return the outputs (n, c, h, w)."""
         return self._lanes.run(memories)
 
     def check_context(self, context: int) -> None:
@@ -155,7 +155,7 @@ class WarmNetworks:
             self._take_back(settings, device, network)
 
     def close(self) -> None:
-        """Close the idle networks, and the host if nothing is in use. Idempotent; never raises."""
+        """Close the idle networks, and the hosts if nothing is in use. Idempotent; never raises."""
         with self._lock:
             idle, self._idle = self._idle, []
             is_in_use = self._in_use.total() > 0

@@ -54,7 +54,7 @@ class PixelRule:
 
 
 def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
-    """Return the tensor's element for each sample value: a row for each channel, and a fourth row of zeros.
+    """Return the tensor's element for each sample value: a row for each channel, with zeros for a fourth channel.
 
     ``UsageError`` if the number of means or scales differs from the number of channels.
     """

@@ -72,7 +72,7 @@ class SciBuffers:
         return tensor or raw, base or alignment
 
     def free(self, object_: int) -> None:
-        """Free a buffer that is registered with no handle."""
+        """Free a buffer, which must not be registered with any handle."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:

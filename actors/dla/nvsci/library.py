@@ -25,7 +25,7 @@ ERRORS: Final = {
 
 
 class NvSciFailure(Exception):
-    """A call of NvSci that failed: the name of the call, and the ``NvSciError``."""
+    """A failed call of NvSci: the name of the call, and the ``NvSciError``."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(call, code)
@@ -79,7 +79,7 @@ class SciLibrary:
         self.module = self.made("ModuleOpen")
 
     def close_module(self) -> None:
-        """Close the module, after everything that was made from it. Idempotent."""
+        """Close the module; first free everything that was made from it. Idempotent."""
         module, self.module = self.module, 0
         if module:
             self.drop("ModuleClose", module)

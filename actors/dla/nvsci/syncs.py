@@ -107,7 +107,7 @@ class SciSyncs:
         self._library.drop("FenceClear", fence.address)
 
     def free(self, object_: int) -> None:
-        """Free a sync object that is registered with no handle."""
+        """Free a sync object, which must not be registered with any handle."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
@@ -136,6 +136,6 @@ class NvSci:
         self.syncs.open()
 
     def close(self) -> None:
-        """Close both modules, after everything that was made from them."""
+        """Close both modules; first free everything that was made from them."""
         self.buffers.close()
         self.syncs.close()

@@ -28,11 +28,11 @@ class SupervisorSettings:
     ping_limit_s: float = 20.0
     # How long a quarantined device waits for the first trial; doubles with each failed trial.
     quarantine_s: float = 30.0
-    fence_s: float = 60.0  # a worker that is not renewed for this long ends itself
+    fence_s: float = 60.0  # a worker whose state no supervisor has read for this long ends itself
     health_s: float = 10.0  # how often every node's GPUs are polled
     health_limit_s: float = 30.0  # how long a poll may take; after that, the polling process is replaced
     retire_s: float = 600.0  # a supervisor without clients and workers ends itself after this long
-    bridges: bool = False  # whether jobs run on ready devices while the GPU workers chosen for them start
+    bridges: bool = False  # whether a job runs on ready devices while the GPU workers chosen for the job start
     gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start, as assumed when an encoder is chosen
     # The node groups that the supervisor resizes; None if something else resizes the cluster.
     autoscale: AutoscaleConfig | None = None

@@ -34,7 +34,7 @@ Targets = Mapping[StationId, Mapping[str, int]]
 
 
 class Planner:
-    """Places demands by documented rates, which measurements of workers update."""
+    """Places demands by rates that are documented at first, and then updated by measurements of workers."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -157,7 +157,7 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, no station is in use, no node is requested or ending, and drivers may claim."""
+        """Whether there is no client, no station in use, and no node requested or ending, and all drivers may claim."""
         holds_drivers = any(each.may_drive and each.driving is not Driving.CLAIMS for each in self.nodes)
         if len(self.clients) or self.scaling.holds_nodes or holds_drivers:
             return False

@@ -49,7 +49,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
     # The station's process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
-    # The station has waited after a death.
+    # The station has waited after a death, or after a failed reservation or start.
     StationState.RESTING: frozenset({StationState.EMPTY}),
     # The station has waited long enough, and its node has been probed.
     StationState.QUARANTINED: frozenset({StationState.EMPTY}),
@@ -82,8 +82,8 @@ class Reserving(Enum):
     """How a process gets its cores and its GPU from Ray."""
 
     BUNDLE = "bundle"  #: in a placement group
-    ITSELF = "itself"  #: with its actor, because Ray made no placement group of what is free
-    NOTHING = "nothing"  #: it reserves nothing, and shares cores that other work in Ray has reserved
+    ITSELF = "itself"  #: as resources of the process's actor, because Ray made no placement group from free resources
+    NOTHING = "nothing"  #: not reserved: the process shares cores that other work in Ray has reserved
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 
 def unseen_station(station: StationId) -> Station | None:
-    """Return an adopted worker's station that only a probe would list: one of a DLA or a further slice; else None."""
+    """Return an adopted worker's station if it has a DLA or a later slice, which only a probe would list; else None."""
     if station.kind.runs_networks:
         return Station(station, SESSIONS_PER_DLA)
     return Station(station, GPU_SLOTS) if station.part else None

@@ -40,7 +40,7 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after a look at the claimed terms; ``newest`` is the newest, or None if the look failed.
+    """Return the tenure after a look at the claimed terms; ``newest`` is the newest term, or None if the look failed.
 
     If every look fails for ``limit_s``, the supervisor is cut off.
     """

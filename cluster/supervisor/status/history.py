@@ -54,7 +54,7 @@ class _Station:
     beat_s: float
     pieces: dict[str, PieceSeen] = field(default_factory=dict)  # the work items by run, oldest first
     free_s: list[float] = field(default_factory=list)  # when each lane becomes free
-    dropped_s: float = -math.inf  # items that ended up to this time were dropped
+    dropped_s: float = -math.inf  # items that ended no later than this were dropped
 
     def begin(self, run: str, job: str, label: str, began_s: float) -> None:
         lane = next((n for n, free_s in enumerate(self.free_s) if free_s <= began_s + SLACK_S), len(self.free_s))

@@ -36,7 +36,7 @@ class Past:
 
     @property
     def events(self) -> tuple[tuple[float, str], ...]:
-        """The events as (seconds since the epoch, line), oldest first."""
+        """The events as (seconds since 1970, line), oldest first."""
         return tuple(self._events)
 
     def note(self, line: str, utc_s: float) -> None:

@@ -29,7 +29,7 @@ class NodeStatus:
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
-    # how many seconds, at most, the node's clock is behind the supervisor's clock; None if unknown
+    # by how many seconds the node's clock is behind the supervisor's, plus a heartbeat's delay; None if unknown
     skew_s: float | None = None
     clock: str = ""  # what is wrong with the node's clock; "" if nothing is
 
@@ -49,7 +49,7 @@ class WorkerStatus:
     slots: int
     leases: dict[str, int]  # slots in use, by job
     fps: float | None  # source frames a second
-    heard_s: float | None = None  # how long ago its last heartbeat arrived; None before the first one
+    heard_s: float | None = None  # how long ago the process's last heartbeat arrived; None before the first one
 
     @property
     def place(self) -> str:
@@ -96,7 +96,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """A group of nodes: its current, wanted and largest size, and the reason."""
+    """A group of nodes: its current, wanted and largest size, and the reason for the wanted size."""
 
     group: str
     there: int
@@ -128,7 +128,7 @@ class Status:
     workers: tuple[WorkerStatus, ...]
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
-    log: tuple[tuple[float, str], ...]  # the newest events as (seconds since the epoch, line), oldest first
+    log: tuple[tuple[float, str], ...]  # the newest events as (seconds since 1970, line), oldest first
     autoscaling: AutoscalingStatus | None = None  # None if the supervisor does not resize the cluster
     release: str = ""  # the supervisor's version of codecfleet
 

@@ -29,7 +29,7 @@ class Intake:
         self._own = frozenset(f"{database}{suffix}" for suffix in _BESIDE_DATABASE)
 
     def entries(self, listed: Iterable[Listed]) -> Iterator[ListedEntry]:
-        """Yield the entries. Raises UsageError: an output would be outside the root, or options are invalid."""
+        """Yield the entries. Raises UsageError: the name of an input or output, or an option, is invalid."""
         for each in listed:
             if each.source in self._own:
                 continue
@@ -47,7 +47,7 @@ class Intake:
         _check_text(listed.source)
         _check_text(output)
         if joined(self._batch.output, output) in self._own:
-            message = f"{listed.source} would replace the batch's own database"
+            message = f"the output of {listed.source} would replace the batch's own database"
             raise UsageError(message, "Choose another --database, or leave this input out.")
         return ListedEntry(
             output=output,

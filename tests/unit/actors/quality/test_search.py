@@ -131,8 +131,8 @@ def test_a_met_target_is_not_searched_further() -> None:
 
 
 def test_the_scale_has_its_limits_on_its_grid() -> None:
-    """A limit between two steps could not be tried."""
-    with pytest.raises(ValueError, match="between"):
+    """A limit that is not a multiple of the step could not be tried."""
+    with pytest.raises(ValueError, match="not a multiple of the step"):
         CrfScale(start=Fraction(23), best=Fraction(1, 3), worst=Fraction(45), step=Fraction(1, 4), mdb_per_crf=550)
 
 
