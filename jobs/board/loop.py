@@ -158,7 +158,7 @@ class PoolCapacity(Capacity):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the demand from one board to the next, so that the pool knows that more work comes at once."""
+        """Keep the demand from one board to the next, so that the pool knows that more work follows immediately."""
         self._is_held = True
         try:
             yield

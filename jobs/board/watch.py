@@ -134,7 +134,7 @@ class WorkWatch:
 async def with_retries(
     submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT], *, may_fall_back: bool = True
 ) -> ResultT:
-    """Submit work until it succeeds; raise the last error if the retry ladder ends.
+    """Submit work until it succeeds; raise the last error once the work is given up.
 
     With ``may_fall_back``, software may decode when a device fails.
     """

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 MICROSECONDS = 1_000_000  #: In a second
-IDENTITY = "identity"  #: The KEYFORMAT of a key as its 16 bytes
+IDENTITY = "identity"  #: The KEYFORMAT if the key's 16 bytes are at its ``uri``
 
 
 class PlayedKind(StrEnum):

@@ -86,7 +86,7 @@ _UNWRITTEN = {
 def message_losses(
     extras: StreamExtras, codec: Codec, filters: FilterSettings, source: VideoFormat
 ) -> dict[str, Warning_]:
-    """Return warnings by lost kind of message, such as HDR10+; ``source`` is the format of the source's pictures."""
+    """Return a warning for each kind of message, such as HDR10+, that is lost; ``source`` is the source's format."""
     output = filters.output
     is_scaled = (output.width, output.height) != (source.width, source.height)
     found = {}
@@ -98,7 +98,7 @@ def message_losses(
         elif codec not in codecs:
             reason = f"{codec} has no place for it here"
         elif not filters.keeps_colours:
-            reason = "the steps change the pictures that it describes"
+            reason = "filters change the pictures that it describes"
         elif kind == HDR10_PLUS and is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
             reason = "it names places in the pictures, whose size changes"
         else:

@@ -96,5 +96,5 @@ def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
     ).fetchone()
     if found is not None:
         source, other, name = found
-        message = f"{source} may be copied to {name}, which is the name of {other}, its output or its copy"
+        message = f"{source} may be copied to {name}: that name belongs to {other}, or to the output or copy of {other}"
         raise UsageError(message, "Give outputs names that differ in more than the extension; or leave one input out.")
