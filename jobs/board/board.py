@@ -127,7 +127,7 @@ class Board:
 
 
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
-    """Start segments until ``at_once`` run, but only within a window after the oldest unfinished segment.
+    """Start segments until ``at_once`` run: suspects if there are any, else segments near the oldest unfinished one.
 
     ``in_starting_order`` decides the order. A streaming board starts the earliest segments first, with at most
     ``at_once`` in memory.
@@ -167,7 +167,10 @@ def _run(segment: BoardSegment, *, is_second: bool = False) -> Run:
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
-    """Start a second run of a late segment, only once for each segment and for at most ``percent`` of all segments."""
+    """Start a second run of a late segment that may run beside others.
+
+    Each segment has at most one second run, and at most ``percent`` of all segments have one.
+    """
     segment = board.segments[number]
     doubled_most = ceil(len(board.segments) * percent / 100)
     is_spent = segment.was_doubled or board.doubled >= doubled_most or segment.constraints.alone

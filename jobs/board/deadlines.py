@@ -116,7 +116,7 @@ class Paces:
         return [pace for pace in self.running.values() if pace.silent_s >= self.deadline_s(pace)]
 
     def late(self) -> list[str]:
-        """Return the labels of work that a second run elsewhere would overtake, the latest work first."""
+        """Return the labels of work that a second run elsewhere would overtake, the most overdue first."""
         gains = [(self._gain(pace), pace.label) for pace in self.running.values()]
         return [label for gain, label in sorted(gains, reverse=True) if gain > GAIN]
 

@@ -70,7 +70,7 @@ class PictureSession:
     def read(self, item: object) -> Offered:
         """Read a picture.
 
-        Raises UsageError: ``item`` is not a picture, or differs from the first picture in size or format.
+        Raises UsageError: ``item`` is not a picture, or differs from the first picture in size, format or place.
         """
         offered = self._reader.read(item)
         self._check_device(offered.device)
