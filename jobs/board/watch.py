@@ -21,7 +21,7 @@ _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
 
 
 class WorkWatch:
-    """Submits a job's work to ``pool``, and samples it while ``run`` runs.
+    """Submits a job's work to ``pool``; the task ``run`` samples the running work.
 
     Args:
         pool: where the work runs.

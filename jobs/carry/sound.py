@@ -142,7 +142,8 @@ def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str
     if is_unnamed(layout) or not layout:
         held = held_layout(track, container)
         if held is not None and held != layout and len(speakers(layout)) > _MOST_NAMED_SILENTLY:
-            message = f".{container.name} must name the {len(speakers(layout))} channels of {track.name}: as {held}"
+            count = len(speakers(layout))
+            message = f".{container.name} requires names for the {count} channels of {track.name}: those of {held}"
             yield "layout-assumed", message
         return
     taken = _taken_for(track, container)

@@ -47,7 +47,10 @@ def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], 
 
 
 def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) -> bool:
-    """Return whether an input is the output of another input in an earlier run."""
+    """Return whether an input is the output of another input in an earlier run.
+
+    Raises UsageError: the input would be replaced by its own output.
+    """
     if listed.source != f"{below}{listed.output}":
         return False
     made = "SELECT 1 FROM entries WHERE output = ? AND source <> ?"
