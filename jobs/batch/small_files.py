@@ -33,7 +33,7 @@ MANY: Final = 32
 GIL. Starting such a process takes as long as encoding that many files; the process is kept for the next files.
 """
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
-"""Options that all small files share, as one job; a file for which the list sets others needs its own job."""
+"""Options that all small files share, as one job; a file whose row in the list sets other values needs its own job."""
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:

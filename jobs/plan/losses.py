@@ -98,7 +98,7 @@ def message_losses(
         elif codec not in codecs:
             reason = f"codecfleet does not write it in {codec}"
         elif not filters.keeps_colours:
-            reason = "filters change the pictures that it describes"
+            reason = "the pictures that it describes are changed"
         elif kind == HDR10_PLUS and is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
             reason = "it names places in the pictures, whose size changes"
         else:
