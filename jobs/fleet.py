@@ -115,8 +115,8 @@ class Fleet:
         Args:
             spec: the request.
             keeps_record: whether the journal stays after the output is published, until ``codecfleet jobs clean``
-                removes it. Until then, a job with the same request returns its report at once: so a queue of your own
-                may run a job again if it lost the job's end.
+                removes it. Until then, a job with the same request returns the first job's report at once, so a queue
+                of your own may submit a job again if it does not know whether the job has ended.
 
         Raises UsageError: the fleet is not open.
         """

@@ -10,7 +10,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Held(Generic[ResultT]):
-    """A task that the user owns, not a ``TaskOwner``. Its failure ends nothing else; ``result`` raises the error."""
+    """A task that the user, not a ``TaskOwner``, owns. Its failure ends nothing else; ``result`` raises the error."""
 
     def __init__(self, work: Coroutine[Any, Any, ResultT], name: str) -> None:
         self.task = asyncio.create_task(work, name=name)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...cluster.autoscale.later import LaterDemand
 
-_SEGMENTS_PER_SLOT: Final = 2  #: One segment runs while another file is planned, joined or proven
+_SEGMENTS_PER_SLOT: Final = 2  #: Two, so that a slot is busy while another file is planned, joined or proven
 _AT_LEAST: Final = 4
 
 
@@ -36,8 +36,8 @@ class PlannedFiles:
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
         """Return the demand of ``waiting`` files that are as large as the mean of the planned files.
 
-        None if no file is planned, waits or has room. ``room`` is how many files can run besides those in flight; it
-        limits the segments, because more would start nodes that idle.
+        None if no file is planned yet, if no file waits, or if ``room`` is 0. ``room`` is how many files can run
+        besides those in flight; it limits the segments, because more segments would start nodes that idle.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

@@ -222,7 +222,7 @@ class _DryRun:
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> SampleFile | None:
-        """Encode two seconds from the middle of an input, or record the error and return None."""
+        """Encode two seconds from the middle of an input; return None if that fails or gives no frames."""
         try:
             await in_thread(folder.mkdir)
             spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))

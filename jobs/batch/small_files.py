@@ -33,7 +33,7 @@ MANY: Final = 32
 GIL. Starting such a process takes as long as encoding that many files; the process is kept for the next files.
 """
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
-"""Options that all small files share, as one job; a file whose list sets them differently needs its own job."""
+"""Options that all small files share, as one job; a file whose row in the list sets other values needs its own job."""
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
@@ -117,8 +117,8 @@ class SmallFiles:
     def _count(self, change: int) -> None:
         """Change the number of files in flight.
 
-        The demand is a slot for each of the most files that have been in flight at once; without files there is no
-        demand.
+        The demand has one slot per file, for the largest number of files that were in flight at once; without files
+        there is no demand.
         """
         self._running += change
         if not self._running:

@@ -3,18 +3,18 @@
                  Start                 Finished                both seams agree
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
-       │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point; after too
+       │  └──── Lost, and not given up yet           │ seam differs: decode from an earlier access point; after too
        └─────────────────────────────────────────────┘ many moves: MERGED into its left neighbour, again WAITING
 
-Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts and
-withdraws the other run, so the late result of a frozen or disconnected worker changes nothing.
+Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts, and
+the other run is withdrawn, so the late result of a frozen or disconnected worker changes nothing.
 
 Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
-the next segment. A segment whose source is damaged must also have been decoded from a sound entry, because a decoder's
-output for damaged data depends on the pictures it holds. No source picture of a *void* segment can be decoded, but the
-output's frame rate requires pictures there. Such a segment merges into its left neighbour, or absorbs its right
-neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
-joined is ever undone.
+the next segment. A segment whose source is damaged must also have been decoded from an early enough access point,
+because a decoder's output for damaged data depends on the pictures that the decoder holds. No source picture of a
+*void* segment can be decoded, but the output's frame rate requires pictures there. Such a segment merges into its left
+neighbour, or absorbs its right neighbour if it is the first segment. Segments are joined in order and only once both
+their seams agree, so nothing joined is ever undone.
 
 ``retries.py`` decides how a failed segment is retried. Suspects are segments that may have broken a device. While they
 have to run alone, no other segment starts. The first suspect runs before the others, since a stream that breaks its
@@ -127,7 +127,7 @@ class Board:
 
 
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
-    """Start segments until ``at_once`` run, but only within a window after the oldest unfinished segment.
+    """Start segments until ``at_once`` run: suspects if there are any, else segments near the oldest unfinished one.
 
     ``in_starting_order`` decides the order. A streaming board starts the earliest segments first, with at most
     ``at_once`` in memory.
@@ -167,7 +167,10 @@ def _run(segment: BoardSegment, *, is_second: bool = False) -> Run:
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
-    """Start a second run of a late segment, only once for each segment and for at most ``percent`` of all segments."""
+    """Start a second run of a late segment that may run beside others.
+
+    Each segment has at most one second run, and at most ``percent`` of all segments have one.
+    """
     segment = board.segments[number]
     doubled_most = ceil(len(board.segments) * percent / 100)
     is_spent = segment.was_doubled or board.doubled >= doubled_most or segment.constraints.alone
@@ -366,7 +369,8 @@ def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board
 def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:
     """Return waiting segments, given in film order, in the order in which they should start.
 
-    In film order, few segments wait to be joined; near the end the longest start first, so that all end together.
+    They start in film order, so that few wait to be joined; near the end the longest start first, so that all end
+    together.
     """
     if len(waiting) > END_PER_WORKER * at_once:
         return list(waiting)

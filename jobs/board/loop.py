@@ -158,7 +158,7 @@ class PoolCapacity(Capacity):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the demand from one board to the next, so that the pool knows that more work comes at once."""
+        """Keep the demand from one board to the next, so that the pool knows that more work follows immediately."""
         self._is_held = True
         try:
             yield
@@ -256,7 +256,7 @@ class BoardLoop(Generic[ResultT]):
             self._start(doubled)
 
     def _doubled(self) -> tuple[Board, list[Run]]:
-        """Start a second run of the latest segment if there is room; return the new board."""
+        """If there is room, return a second run of the most overdue segment that may have one, and the new board."""
         watch = self._watch
         if watch is None or not self._capacity.has_room(self.board):
             return self.board, []

@@ -38,7 +38,7 @@ ATTEMPTS: Final = 3
 FAILURES_ALONE: Final = 2
 #: A segment is given up after this many silent deaths of its workers; a failing station is closed sooner
 LOSSES: Final = 8
-MOVES: Final = 64  #: The number of announced node ends after which a segment is given up
+MOVES: Final = 64  #: A segment is given up after this many attempts with the fault ``MOVED``
 SHARED_LOSSES: Final = 2  #: After this many silent deaths of workers the work runs alone, because it may be the cause
 
 
@@ -50,7 +50,7 @@ class FaultKind(Enum):
     FULL = "full"  #: the device had no room for the work
     UNFIT = "unfit"  #: the device cannot do the work; another device may
     HUNG = "hung"  #: the work made no progress, and its worker was replaced
-    MOVED = "moved"  #: the node ended as announced, or a supervisor lost the program; the attempt does not count
+    MOVED = "moved"  #: the node ended as announced, or a supervisor no longer heard of the program: not a failure
     LOST = "lost"  #: the worker died from an unknown cause
     SUSPECT = "suspect"  #: the device failed while it also ran other work
     GUILTY = "guilty"  #: the device failed while this work ran alone
@@ -128,7 +128,7 @@ def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | No
 
 def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     others = [attempt for attempt in history if attempt.fault is not FaultKind.MOVED]
-    # A second run may end with its node after the first run has used the last step of the ladder.
+    # A second run may end with its node after the first run has failed for the last time.
     is_given_up = bool(others) and next_step(others, software=software) is None
     return None if is_given_up or len(history) - len(others) >= MOVES else history[-1].constraints
 
@@ -136,7 +136,7 @@ def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints 
 def _after_a_loss(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     losses = [attempt for attempt in history if attempt.fault is FaultKind.LOST]
     others = [attempt for attempt in history if attempt.fault is not FaultKind.LOST]
-    # A second run may be lost after the first run has used the last step of the ladder.
+    # A second run may be lost after the first run has failed for the last time.
     is_given_up = bool(others) and next_step(others, software=software) is None
     if is_given_up or len(losses) >= LOSSES:
         return None
@@ -186,6 +186,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints, but avoid each station that may be to blame for a failed attempt."""
+    """Return the last attempt's constraints; they avoid each station that may be to blame for a failed attempt."""
     failed = (attempt.where.station for attempt in history if attempt.fault not in _BLAMELESS)
     return replace(history[-1].constraints, avoid=frozenset(failed))

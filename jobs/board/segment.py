@@ -28,8 +28,8 @@ class SegmentState(Enum):
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # A run starts, or the segment is merged into its left neighbour.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
-    # The run delivered or was lost, its end came too early (the right neighbour was merged into the segment), or a
-    # second run starts because the first run is late.
+    # The run delivered or was lost; the run ended too early, because the right neighbour was merged into the segment
+    # meanwhile; or a second run starts because the first run is late.
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),

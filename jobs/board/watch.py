@@ -21,7 +21,7 @@ _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
 
 
 class WorkWatch:
-    """Submits a job's work to ``pool``, and samples it while ``run`` runs.
+    """Submits a job's work to ``pool``; the task ``run`` samples the running work.
 
     Args:
         pool: where the work runs.
@@ -134,7 +134,7 @@ class WorkWatch:
 async def with_retries(
     submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT], *, may_fall_back: bool = True
 ) -> ResultT:
-    """Submit work until it succeeds; raise the last error if the retry ladder ends.
+    """Submit work until it succeeds; raise the last error once the work is given up.
 
     With ``may_fall_back``, software may decode when a device fails.
     """

@@ -31,7 +31,7 @@ class CarryPlan:
     timecode: str | None  #: the timecode of the output's first picture
     losses: tuple[Warning_, ...]
     end_s: Fraction | None = None  #: the end of the film on the source's clock; None if unknown
-    beside_s: Fraction | None = None  #: like ``first_presentation_s``, for sound that another file has
+    beside_s: Fraction | None = None  #: when the earliest track in another file begins, on the source's clock
 
     @property
     def reports(self) -> tuple[TrackReport, ...]:

@@ -17,13 +17,13 @@ from ..source.one_format import base_run
 
 _KEEPS_SHAPE: Final = Fraction(1, 200)
 _ALIKE: Final = {"primaries": {7: 6}, "transfer": {6: 1, 14: 1, 15: 1}, "matrix": {5: 6}}
-"""For each field: H.273 values, and the equivalent value for which each counts."""
+"""For each field: H.273 values, each with the value to which it is equivalent."""
 _BT709: Final = 1
 _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format for which tone mapping is chosen: that of the source, or of the first run in HDR."""
+    """Return the format for tone mapping: the source's, but if it is not HDR, with the values of the first HDR run."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)
@@ -45,7 +45,7 @@ def conversions(life: PictureLife, source: VideoFormat, index: TrackIndex) -> tu
         return ()
     message = f"pictures are converted to one format: {'; '.join(found)}"
     first = life.runs[0]
-    # The input's header may state the values of the first picture; where the output's differ, ``verify`` may complain.
+    # The input's header may state the first picture's values; ``verify`` may complain where the output's values differ.
     differing = [name for name in _ALIKE if not _is_alike(name, first.colour, source.colour)]
     differing += ["range"] if _is_full(first) != (source.colour.range == FULL_RANGE) else []
     differing += ["pixel-format"] if _layout(first.picture.pix_fmt) != _layout(source.pix_fmt) else []

@@ -66,7 +66,7 @@ _HDR_KINDS = {
     "mastering_display_metadata": _Kind("mastering-display", "the mastering display", "hdr.container"),
     "content_light_level": _Kind("light-level", "the content light level", "hdr.container"),
 }
-"""A bitstream can state this side data too, so it can be lost only in containers that also state it in a header."""
+"""A bitstream can state this side data too, so the trial covers it only in containers that have a header."""
 
 
 def settle_orientation(

@@ -13,7 +13,7 @@ from .track_plan import Action, TrackPlan, content_checks
 
 #: Codecs whose packets state the channels
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
-#: Containers that can change AAC's configuration in mid-stream, because the packets do not hold it
+#: Source formats in which AAC's configuration may change by a further description, as packets do not hold it
 _GIVES_DESCRIPTIONS = ("mov", "flv")
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """FLAC's layouts by number of channels, used if a file states no other layout (RFC 9639, 9.1.3)."""
@@ -142,7 +142,8 @@ def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str
     if is_unnamed(layout) or not layout:
         held = held_layout(track, container)
         if held is not None and held != layout and len(speakers(layout)) > _MOST_NAMED_SILENTLY:
-            message = f".{container.name} must name the {len(speakers(layout))} channels of {track.name}: as {held}"
+            count = len(speakers(layout))
+            message = f".{container.name} requires names for the {count} channels of {track.name}: those of {held}"
             yield "layout-assumed", message
         return
     taken = _taken_for(track, container)

@@ -207,7 +207,7 @@ class ClipDataset:
         chosen = self._clips(times_s, **({"seed": self._order.film_seed(self.epoch, film)} if seeded else {}))
         expected = self._order.clips_per_film
         if expected is not None and len(chosen) != expected:
-            _refuse(f"`clips` chose {len(chosen)} clips of {source}, and clips_per_film is {expected}")
+            _refuse(f"`clips` chose {len(chosen)} clips of {source}, but clips_per_film is {expected}")
         if len({len(each) for each in chosen}) > 1:
             _refuse(f"`clips` chose clips of {source} that differ in length")
         if not all(0 <= frame < len(times_s) for each in chosen for frame in each):

@@ -210,7 +210,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: ``places``, and replacements for the clip's places outside the film."""
+    """Return a clip's ``count`` places: ``places``, which are inside the film, then replacements for the others."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

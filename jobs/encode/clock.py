@@ -19,8 +19,8 @@ _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 class FrameClock:
     """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    If ``time_base`` is None, the first frame's time base is used, or one in which the times of the ``first`` frames are
-    whole. Raises UsageError: the first frame has no time.
+    If ``fps`` and ``time_base`` are None, the first frame's time base is used, or else one in which the times of the
+    ``first`` frames are whole. Raises UsageError: these frames have no time.
     """
 
     def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:

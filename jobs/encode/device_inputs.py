@@ -238,8 +238,8 @@ def _found(item: object) -> DeviceInput | None:
 def _planes(item: object) -> list[DeviceTensor]:
     """Return the planes that an object's ``cuda()`` returns; empty for objects without such a method.
 
-    Also empty with the CUDA array interface: a PyTorch tensor has both, and its ``cuda()`` copies it to a GPU. Raises
-    UsageError: ``cuda()`` fails.
+    Also empty for objects with the CUDA array interface: a PyTorch tensor has both, and its ``cuda()`` would copy the
+    tensor to a GPU. Raises UsageError: ``cuda()`` fails.
     """
     cuda = getattr(item, "cuda", None)
     if hasattr(item, "__cuda_array_interface__") or not callable(cuda):

@@ -36,7 +36,7 @@ PEEK_FRAMES: Final = 2
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    It keeps one group of pictures in memory. All groups are closed, so each group is shown completely before the next.
+    One group of pictures is kept in memory. All groups are closed, so each group is shown completely before the next.
     """
 
     def __init__(

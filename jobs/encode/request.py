@@ -124,7 +124,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
 
 class EncodeRequest(PictureRequest):
-    """A ``PictureRequest`` with an output. Raises UsageError: the bitrate is too low."""
+    """A ``PictureRequest`` with an output. Raises UsageError: also if ``fps`` and ``time_base`` are both given."""
 
     output: str
     overwrite: bool = False

@@ -70,7 +70,7 @@ class PictureSession:
     def read(self, item: object) -> Offered:
         """Read a picture.
 
-        Raises UsageError: ``item`` is not a picture, or differs from the first picture in size or format.
+        Raises UsageError: ``item`` is not a picture, or differs from the first picture in size, format or place.
         """
         offered = self._reader.read(item)
         self._check_device(offered.device)
@@ -207,7 +207,7 @@ class PictureSession:
         return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
-        """Return the format for pictures on the host: their own format if the encoder supports it."""
+        """Return the format for pictures on the host: the requested one, else their own if the encoder supports it."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
         pix_fmt, reason = choose_pix_fmt(

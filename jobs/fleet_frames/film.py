@@ -52,8 +52,8 @@ class FleetSelection:
         Raises:
             UsageError: ``frames`` is below 1.
 
-        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding. The error
-        of a frame is raised after the batches before that frame.
+        Iterating raises NoSuchFrame, the errors of decoding, and UsageError: a batch has more than 64 MiB. The error of
+        a frame is raised after the batches before that frame.
         """
         if frames < 1:
             raise UsageError(f"a batch needs at least one frame: {frames}", "Give 1 or more.")

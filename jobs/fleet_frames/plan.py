@@ -95,7 +95,7 @@ class BatchPlan:
         """Return the demand of pieces that have these numbers of pictures."""
         format_, extras = self.source.reading.described()
         software = INTERLACED_IN_SOFTWARE if format_.interlaced else extras.device_unsupported_reason
-        frames = min(len(self.positions), max(self.frames, MOST_BYTES // self.frame_bytes))  # the most in a piece
+        frames = min(len(self.positions), max(self.frames, MOST_BYTES // self.frame_bytes))  # the most in any piece
         return Demand(
             job=self.job,
             segments=tuple(pictures),

@@ -144,7 +144,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
 
 def _opened(request: FrameRequest, device: WorkerDevice | None, reading: SourceReading) -> Film:
-    """Return a film with memory for one piece, since a worker makes several pieces at once."""
+    """Return a film that uses one piece's share of the memory, since a worker makes several pieces at once."""
     if device is None or request.decoder == "software":
         return Film(request.model_copy(update={"memory_bytes": AHEAD_BYTES}), own_gpu, reading)  # opens no GPU
     memory_bytes = max(AHEAD_BYTES, device.free_bytes() // (DEVICE_SHARE * DEVICE_THREADS))

@@ -103,7 +103,7 @@ class GrowingFile:
     def read(self, size: int = -1) -> bytes:
         """Wait for a byte, and return up to ``size`` bytes; b"" once the file has ended or its readers are stopped."""
         while size and not self._end.is_stopped:
-            is_final = self._end.is_final  # read before ``seen_bytes``, which no longer changes once this is True
+            is_final = self._end.is_final  # read first: once it is True, ``seen_bytes`` no longer changes
             left = max(0, self._end.seen_bytes - self._position)
             data = os.pread(self._file.fileno(), left if size < 0 else min(size, left), self._position)
             if data or is_final:

@@ -68,9 +68,9 @@ async def follow_ladder(
 ) -> LadderReport:
     """Make a ladder of a recording until the recording ends. Until then, the output folder has the ladder's beginning.
 
-    If this is killed, the same request continues where the journal ends. The finished package has the same packets as a
-    ladder of the finished file with the same segment length. With ``keeps_record``, the journal stays after that, so
-    that the same request ends well again. Raises CodecfleetError.
+    After a kill, the same request continues where the journal ends. The finished package has the same packets as a
+    ladder of the finished file with the same segment length. With ``keeps_record``, the journal stays at the end, so
+    that the same request can be run again and succeeds. Raises CodecfleetError.
     """
     sent = load_config().sent.specs.get(spec.preset)
     spec = _settled(spec)

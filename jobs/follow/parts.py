@@ -89,7 +89,7 @@ def check_same(first: Ladder, now: Ladder, taken: tuple[int | None, ...]) -> Non
 
 
 def ends_s(ladder: Ladder, begins_s: Fraction) -> Fraction:
-    """Return when an encoded part's pictures end in the package; the file's time 0 is ``begins_s`` there."""
+    """Return when an encoded part's pictures end in the package, where the file's time 0 is at ``begins_s``."""
     name, plan = next(iter(ladder.plans.items()))
     samples = read_proven(given_video(name, local_path(plan.spec.output))).samples
     return (round(begins_s / samples.time_base) + samples.end) * samples.time_base

@@ -45,7 +45,7 @@ class LiveRecording:
         self._threads = ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="follow")
         self._loop = asyncio.get_running_loop()
         self._wanted = threading.Event()
-        self._found: asyncio.Queue[SourceReading | None] = asyncio.Queue()  # None: ``_last`` is done
+        self._found: asyncio.Queue[SourceReading | None] = asyncio.Queue()  # None once ``_last`` is done
         self._last = self.read(self._index)
         self._last.add_done_callback(lambda _: self._found.put_nowait(None))
 
@@ -83,7 +83,7 @@ class LiveRecording:
             self._end.is_final = self.growth.is_over
 
     async def next(self) -> tuple[SourceReading, bool]:
-        """Return what has been read by the next keyframe, or all of an ended file; and whether the file has ended."""
+        """Wait for the next keyframe or the end; return what was read before it, and whether the file has ended."""
         self._wanted.set()
         found = await self._found.get()
         if found is not None:

@@ -14,7 +14,7 @@ _REACH: Final = 2
 lengths after the previous one, and the last segment has at least half a length."""
 
 MOST_AHEAD: Final = 2 * _REACH
-"""A ladder that is more than this many segments behind its recording is too slow, which a warning says."""
+"""A warning says that the ladder is too slow if it is more than this many segments behind its recording."""
 
 
 @dataclass(frozen=True, slots=True)

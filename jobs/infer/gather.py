@@ -115,7 +115,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of tensors in the file: distinct, without folders, and other than the names of the times."""
+    """Yield the names of tensors in the file: distinct, without folders, and different from the names of the times."""
     taken = {PTS, TIME_BASE}
     for number, name in enumerate(names):
         plain = "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or f"output_{number}"

@@ -168,7 +168,8 @@ class _InferRun:
     def _warnings(self) -> list[str]:
         warnings = []
         if self._damaged:
-            warnings.append(f"damage in {counted(self._damaged, 'segment')}: the network ran on decodable pictures")
+            where = counted(self._damaged, "segment")
+            warnings.append(f"damage in {where}: the network ran only on pictures that could be decoded")
         promised, decoded = self.plan.ranges.frames, self.gather.frames
         if decoded != promised:
             warnings.append(f"the index promises {promised} frames, but {decoded} were decoded")

@@ -24,7 +24,10 @@ class _Network(Part):
     ]
     mean: Annotated[
         tuple[float, ...],
-        Field(description="The number to subtract from each sample (0 to 255): one for all channels, or one for each."),
+        Field(
+            description="The number to subtract from each sample: one for all channels, or one for each. Samples are "
+            "0 to 255."
+        ),
         Option("--mean", NETWORK, default="0", metavar="M[,M,M]", kind=NUMBERS),
     ] = (0.0,)
     scale: Annotated[

@@ -1,9 +1,9 @@
 """Computes the presentation and decoding times of the joined track, segment by segment. Pure.
 
-Packet i in decoding order is decoded a time ``lead`` before picture i in presentation order is shown. This suits
-mp4 and mov, where decoding times are sums of durations: each sample then lasts as long as a picture.
+Packet i (in decoding order) is decoded ``lead`` before the time at which picture i (in presentation order) is shown.
+This suits mp4 and mov, where decoding times are sums of durations: each sample then lasts as long as a picture.
 
-With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
+With reorder delay D, packet i must also not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
 bounds rise with i, and neither bound needs a picture of a later segment, so cuts change no time.
 """
 
@@ -119,7 +119,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet's times; its duration lasts to the end of the track, but not past ``end``."""
+        """Return the last packet's times: decoded, it lasts until the lead before ``end``; shown, not past ``end``."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

@@ -24,7 +24,7 @@ OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
 #: A lease has ended if it was not renewed for this long: four times the interval between renewals
 LEASE_S: Final = 60
-_MOST_BYTES: Final = 4096  #: The largest owner file
+_MOST_BYTES: Final = 4096  #: The largest size of an owner file
 _ENDED: Final = ("Z", "X")  #: The states of ended processes in proc(5)
 
 

@@ -133,7 +133,7 @@ class AudioPipe(Pipe):
     hidden: int = 0  #: how many packets after the first audible packet are hidden by an edit list
     moved: int = 0  #: how many packets were moved, because they would audibly overlap the previous packet
     damaged: int = 0  #: how many packets without a header are left out
-    begins_damaged: bool = False  #: whether the first packet was left out
+    begins_damaged: bool = False  #: whether a packet without a header came before all kept packets
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None

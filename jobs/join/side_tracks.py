@@ -346,7 +346,7 @@ class SideTracks:
 
 
 def put_language(stream: "Stream", tag: str | None, container: Container) -> None:
-    """Put a BCP 47 language tag into the stream's name, from which it moves later, if the container can state one."""
+    """If the container can state a BCP 47 language tag, put it into the stream's name; closing the file moves it."""
     if tag is not None and container.language_tags is not None:
         make_room(stream, tag, container.language_tags)
 

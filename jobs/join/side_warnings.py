@@ -29,7 +29,7 @@ def side_warnings(
 ) -> list[Warning_]:
     """Return warnings about finished tracks.
 
-    ``pipes`` have the copied tracks and ``encoded`` the encoded ones; tracks in ``silent`` have no packet in it.
+    ``pipes`` have the copied tracks and ``encoded`` the encoded ones; tracks in ``silent`` have no output packet.
     """
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]

@@ -20,7 +20,7 @@ JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
 RENDITIONS: Final = "renditions"  #: The folder of a ladder's finished and unfinished renditions
-PUBLISHED: Final = "published.json"  #: The record of what a job without a journal has published
+PUBLISHED: Final = "published.json"  #: The record of what a job without a journal publishes
 #: Prefixes of the names of files that hold a job's work
 _WORK: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, RENDITIONS, PUBLISHED)
 #: Prefixes of the names of all of a job's files

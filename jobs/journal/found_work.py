@@ -89,7 +89,7 @@ def unfinished_spec(work: str) -> TranscodeSpec:
 
     Raises:
         InputNotFound: there is no work, or it was moved after the job began.
-        JournalRefused: a version with other options began the job.
+        JournalRefused: the job was begun by a version of codecfleet that has other options.
     """
     there = work_at(work)
     work, header = there.work, there.found.header
@@ -157,7 +157,7 @@ def _of_output(place: str) -> str:
 
 
 def _works(place: str, *, of_ladders: bool = False) -> list[str]:
-    """Return the work at a place; in place of a ladder's work, that of its renditions, unless ``of_ladders``."""
+    """Return the work at a place; instead of a ladder's work, that of its renditions, unless ``of_ladders``."""
     place = _of_output(place)
     if _is_work(place) and (not is_local(place) or local_path(place).is_dir()):
         return [place]
@@ -174,7 +174,7 @@ def _works(place: str, *, of_ladders: bool = False) -> list[str]:
 
 
 def _local_works(folder: Path, *, of_ladders: bool) -> Iterator[Path]:
-    beside = [work_folder(str(folder))] if folder.name else []  # of a ladder or of stills with this name
+    beside = [work_folder(str(folder))] if folder.name else []  # of a ladder or stills with its name
     try:
         for path in (*filter(Path.is_dir, beside), *sorted(filter(_is_local_work, folder.iterdir()))):
             yield from (path,) if of_ladders else _shown(path)

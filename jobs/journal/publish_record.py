@@ -1,4 +1,4 @@
-"""A record in a work folder of what a run is about to publish, for jobs without a journal: stills and inference.
+"""For jobs without a journal (stills and inference): records in the work folder what a run is about to publish.
 
 If the run is killed after that, or nobody hears of its end, the next run of the same request may replace the output.
 """
@@ -19,7 +19,7 @@ from ..join.spool import PUBLISHED, Spool, storage_error
 from ..request.parts import Part
 from .header import request_text
 
-_MOST_BYTES: Final = 1 << 20  #: The largest record
+_MOST_BYTES: Final = 1 << 20  #: The largest size of a record
 
 
 class RecordedWork:

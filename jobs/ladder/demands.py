@@ -31,7 +31,10 @@ def demand_of_all(ladder: str, demands: Sequence[Demand]) -> Demand | None:
 
 
 def _renditions(demand: Demand, encoder: EncoderChoice) -> tuple[Rendition, ...]:
-    """Return a demand's renditions; software-only ones name their encoder if the ladder's ``encoder`` allows others."""
+    """Return a demand's renditions.
+
+    If only software may encode them, but the ladder's ``encoder`` allows NVENC, each names its software encoder.
+    """
     if demand.encoder is encoder or demand.encoder is not EncoderChoice.SOFTWARE:
         return demand.renditions
     return tuple(replace(each, kind=EncoderKind(each.software)) for each in demand.renditions)
@@ -50,7 +53,8 @@ async def place_ladder(
 ) -> LadderPlace:
     """Decide, once for all renditions, whether they share their decodes, and which encoder writes them.
 
-    They run apart if no machine can run all of them at once, or if NVENC can encode one of them but not all.
+    They run apart if no machine can run all of them at once, or if NVENC can encode one of them alone, but not all at
+    once.
     ``preview`` is ``Pool.preview``.
     """
     whole = demand_of_all(ladder, demands)

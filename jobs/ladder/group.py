@@ -1,4 +1,4 @@
-"""The works of a ladder's renditions that decode the same segment."""
+"""The works (pieces of work) of a ladder's renditions that decode the same segment."""
 
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -24,8 +24,8 @@ class DecodeGroup:
     """The works of several renditions that decode the same segment; they run as one once ``run`` is set."""
 
     number: int
-    is_alone: bool  # whether it takes no other rendition
-    apart_from: str  # the label of the pool's work whose station it avoids
+    is_alone: bool  # whether it has one rendition, and takes no other
+    apart_from: str  # the label of the running work whose station the group avoids
     members: list[GroupMember] = field(default_factory=list)
     run: WorkRun[Any] | None = None
     given_up: set[str] = field(default_factory=set)  # the renditions that want another worker
@@ -76,5 +76,5 @@ def label_of(work: Work[Any]) -> str:
 
 
 def _anywhere(work: EncodeSegment) -> EncodeSegment:
-    """Return the work without the stations and the earlier run that it avoids, which only its own job knows."""
+    """Return the work as if it could run anywhere: the stations and the earlier run to avoid differ between jobs."""
     return replace(work, constraints=replace(work.constraints, avoid=frozenset()), apart_from="")

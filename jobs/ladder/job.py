@@ -117,7 +117,7 @@ async def _probed(read: LadderRead, probing: Probing, pool: Pool, ladder: str) -
 
 
 def _turn(place: LadderPlace, spec: LadderSpec) -> asyncio.Semaphore:
-    """Return a semaphore for running renditions: they take turns if each decodes apart on up to ``workers`` workers."""
+    """Return a semaphore for renditions: they take turns if they decode apart and ``workers`` limits the workers."""
     return asyncio.Semaphore(1 if place.apart and spec.workers else MOST_RUNGS)
 
 

@@ -139,8 +139,8 @@ def plan_read(read: LadderRead) -> Ladder:
     carrying = [read.planned(first, carries=True, sound=each) for each in read.sounds or (None,)]
     sounding = with_sounds(only_played(carrying[0]), carrying[1:], [each.name for each in read.sounds])
     plans = {first.rung.name: sounding.plan}
-    # Times in all files count from the same moment. Their paths contain this moment, so that a later attempt that
-    # begins at another one does not reuse them.
+    # Times in all files count from the same moment. The files' paths contain this moment, so that a later attempt that
+    # counts from another moment does not reuse the files.
     beside_s = sounding.plan.carry.first_presentation_s
     silent = "silent" if beside_s is None else f"silent-{beside_s.numerator}_{beside_s.denominator}"
     read = replace(read, folder=read.folder / silent)

@@ -1,7 +1,7 @@
 """Publishes the folder of a ladder: a local folder in one step, a folder in a store with its manifests last.
 
-Before that, a record in the work folder names the request and the files. If a run is killed after that, or nobody hears
-of its end, the next run of the same request may replace these files.
+First, a record of the request and the files is written into the work folder. If the run is killed after that, or nobody
+hears of its end, the next run of the same request may replace these files.
 """
 
 import json
@@ -24,7 +24,7 @@ from .report import INDEX
 
 _LAST: Final = (MANIFEST, MASTER)
 """The files that a player opens first. A store is not written in one step, so these come after all other files."""
-_RECORD_BYTES: Final = 1 << 26  #: The largest record
+_RECORD_BYTES: Final = 1 << 26  #: The largest size of a record
 _AT_ONCE: Final = 8  #: How many files are sent to a store at the same time
 
 
@@ -95,7 +95,7 @@ class LadderFolder:
 
 
 def recorded_files(work: Path, request: str) -> frozenset[str]:
-    """Return the files that an earlier run of a request has begun to publish; empty without a record in its work."""
+    """Return the files that an earlier run of a request has begun to publish; empty if ``work`` records none."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         stated = json.loads(content_of(work / PUBLISHED, _RECORD_BYTES) or b"")
         return frozenset(map(str, stated["files"])) if stated["request"] == request else frozenset()

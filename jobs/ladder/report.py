@@ -9,7 +9,7 @@ from ..package.values import Package, PackagedTrack, PlayedKind
 from ..report.report import Report, Warning_
 
 if TYPE_CHECKING:
-    from ..title.per_title import PerTitle  # it imports NumPy, whose threads keep a process from being confined
+    from ..title.per_title import PerTitle  # imports NumPy, whose threads keep a process from being confined
 
 SCHEMA: Final = 1
 INDEX: Final = "ladder.json"  #: The file of the report in the ladder's folder
@@ -37,10 +37,10 @@ class LadderReport:
     files: tuple[str, ...]  #: The names of all files in the folder, including the report
     output_bytes: int  #: The size of all files but the report
     encoded: int  #: How many segments of all renditions were encoded, each pass counted
-    decoded: int  #: How many times a segment of the source was decoded for them
+    decoded: int  #: How many times a segment of the source was decoded for ``encoded``
     apart: str = ""  #: Why each rendition decoded the source by itself; "" if they shared their decoding
     wall_s: float
-    behind_s: float | None = None  #: With ``follow``, the longest time from a part's last bytes to its playlists
+    behind_s: float | None = None  #: With ``follow``, the longest time between a part's last bytes and its playlists
 
     @property
     def warnings(self) -> tuple[tuple[str, Warning_], ...]:

@@ -133,7 +133,7 @@ def _tables(file: TomlFile) -> Iterable[Mapping[str, Any]]:
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables) or not tables:
         raise UsageError(f"{file.path} has no renditions", f"Write each as [[{_TABLE}]]: {_PAGE}")
     if len(tables) > MOST_RUNGS:
-        raise UsageError(f"{file.path} has {len(tables)} renditions", f"A ladder has at most {MOST_RUNGS}.")
+        raise UsageError(f"{file.path} has {len(tables)} renditions", f"A ladder has at most {MOST_RUNGS} renditions.")
     return tables
 
 
@@ -148,7 +148,7 @@ def _rung(file: TomlFile, common: Layer, table: Mapping[str, Any]) -> Rung:
 def _named(file: TomlFile, kind: str, table: Mapping[str, Any], allowed: frozenset[str]) -> tuple[str, Layer]:
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        message = f"{file.place(kind)}: a {kind} has no name of letters, digits, - and _: {name}"
+        message = f"{file.place(kind)}: a {kind} needs a name of letters, digits, - and _, not {name}"
         raise UsageError(message, 'Write name = "720p".')
     fields = _fields(file, {key: value for key, value in table.items() if key != "name"}, allowed)
     return name, layer_of(file, fields)

@@ -1,9 +1,9 @@
 """Decides which works of a ladder's renditions begin now, so that they share their decodes. Pure.
 
-Works that decode the same segment form a group. A group that no other rendition can join begins at once. Any other
-group begins when the ladder has a free slot, unless a rendition that may still join has more work to ask for now. So a
-rendition that is late, for example because its disk is slow, shares the next segment again. This needs no time limit:
-such a rendition will ask for work, or end.
+Works (pieces of work) that decode the same segment form a group. A group that no other rendition can join begins
+immediately. Any other group begins when the ladder has a free slot, unless a rendition that may still join has more
+work to ask for now. So a rendition that is late, for example because its disk is slow, shares the next segment again.
+This needs no time limit: such a rendition will ask for work, or end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,5 +82,6 @@ def beginning(
     ready = [each.number for each, lacking in rest if lacking <= _HARMLESS[each.is_second]][:free]
     if room.running or complete or ready:
         return (*complete, *ready)
-    # No group runs whose end would make a rendition ask, so none may wait for a request that is only likely.
+    # No group is running whose end could make a rendition ask for work. So one group begins without waiting for
+    # renditions that are only likely to ask.
     return tuple(each.number for each, lacking in rest if Next.SURE not in lacking)[:1]

@@ -31,8 +31,8 @@ class LadderSound:
 def with_sounds(plan: Plan, others: Sequence[Plan], names: Sequence[str]) -> LadderSound:
     """Return ``plan`` with the sound of other plans as well; ``names`` are those of all groups, () if there are none.
 
-    A group shares a track of an earlier group, instead of encoding its own, if codec, stated bitrate and number of the
-    source's channels are the same, or if players do not know the codec that its own track would have.
+    A group shares a track of an earlier group, instead of encoding its own, if codec, stated bitrate and number of
+    channels are the same, or if its own track would be dropped or have a codec that players do not know.
     """
     carry, tracks = plan.carry, list(plan.carry.tracks)
     made = [each for each in tracks if each.kept and each.track.kind is TrackKind.AUDIO]
@@ -70,7 +70,7 @@ def with_sounds(plan: Plan, others: Sequence[Plan], names: Sequence[str]) -> Lad
 
 
 def _form(plan: TrackPlan, container: Container) -> _Form:
-    """Return the form in which listeners hear a track. Its channels are at most the source's, on any speakers."""
+    """Return the form in which listeners hear a track. It has at most as many channels as the source."""
     has = max((len(speakers(layout)) for layout in layouts(plan.track)), default=0)
     if plan.action is not Action.ENCODE or plan.codec is None:
         return plan.codec, has, None

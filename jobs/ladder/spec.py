@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "The package"
 DEFAULT_PRESET: Final = "hls-h264"
-PRESET_SUFFIX: Final = ".toml"  #: A preset whose name ends so is a file of the user's own
+PRESET_SUFFIX: Final = ".toml"  #: The end of a preset's name if the preset is a file of the user's own
 
 
 class _Which(Part):

@@ -32,8 +32,8 @@ _OF_THE_WORK: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNF
 class DecodeOnce(Pool):
     """A pool for the renditions of one ladder. It submits works that decode the same segment to ``pool`` as one work.
 
-    ``sharing`` decides when works begin. If one rendition may have made a group fail, its works run one by one, which
-    costs further decodes and changes no byte. For ``pool`` the whole ladder is one job.
+    ``sharing`` decides when works begin. If one rendition may have made a group fail, the group's works are retried one
+    by one, which costs further decodes and changes no byte. For ``pool`` the whole ladder is one job.
 
     Args:
         pool: where the work runs; it is started and closed by its owner.
@@ -106,7 +106,7 @@ class DecodeOnce(Pool):
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where the pool would place a demand, with the ladder's encoder if the demand leaves the choice."""
         if demand.job in self._jobs and demand.chooses_encoder:
-            self._settling.add(demand.job)  # once it has chosen, it withdraws this demand, but has segments left
+            self._settling.add(demand.job)  # it withdraws this demand once it has chosen, and still has segments left
         found = await self._pool.preview(demand)
         is_open = demand.job in self._jobs and demand.encoder is EncoderChoice.AUTO and demand.chooses_encoder
         return replace(found, encoder_kind=self._kind) if is_open else found

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "Nothing was published. Please report this error together with the input and the options."
 _SURELY_SEALED_BYTES: Final = {PlayedKind.VIDEO: 4096, PlayedKind.AUDIO: 16}
-"""A packet of this size has encrypted bytes. A smaller one may have only headers, or less than a block of AES."""
+"""A packet of at least this size has encrypted bytes. A smaller one may be only headers, or less than an AES block."""
 _BEGINNINGS: Final = frozenset({RandomAccess.IDR, RandomAccess.CRA, RandomAccess.FLAGGED})
 
 
@@ -252,7 +252,7 @@ def _stated_end(given: GivenTrack) -> int:
 
 
 def _lead(track: PackagedTrack, header: StatedHeader) -> int:
-    """Return how many ticks of sound an edit list hides; decoding times in the boxes are later by that. 0 for video."""
+    """Return how many ticks of sound an edit list hides; decoding times in boxes are that much later. 0 for video."""
     return header.edit if track.given.kind is PlayedKind.AUDIO else 0
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ticks: TypeAlias = NDArray[np.int64]
-_TAIL_S: Final = Fraction(1, 4)  #: After the video, sound is not cut this close to its end
+_TAIL_S: Final = Fraction(1, 4)  #: Where sound outlasts the video, it is not cut this close to the end of the sound
 
 
 @dataclass(frozen=True, eq=False)

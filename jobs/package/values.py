@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 MICROSECONDS = 1_000_000  #: In a second
-IDENTITY = "identity"  #: The KEYFORMAT of a key as its 16 bytes
+IDENTITY = "identity"  #: The KEYFORMAT if the key's 16 bytes are at its ``uri``
 
 
 class PlayedKind(StrEnum):
@@ -120,7 +120,7 @@ class PackagedTrack:
 
     @cached_property
     def durations_us(self) -> tuple[int, ...]:
-        """The segments' durations in microseconds. Each end is rounded, so their sum is off by at most 0.5."""
+        """The segments' durations in microseconds. Only the ends are rounded, so the sum is off by at most 0.5 µs."""
         ticks = accumulate((each.duration_ticks for each in self.segments), initial=0)
         ends = [round(each * self.time_base * MICROSECONDS) for each in ticks]
         return tuple(end - begin for begin, end in pairwise(ends))
@@ -133,8 +133,8 @@ class PackagedTrack:
     def peak_bps(self, target_s: int) -> int:
         """Return the peak segment bitrate as HLS defines it.
 
-        That is the largest bitrate of any adjoining segments that last between 0.5 and 1.5 times ``target_s`` together,
-        so a very short segment counts with its neighbours. Without such segments it is the average bitrate.
+        That is the largest bitrate of a run of adjoining segments that together last 0.5 to 1.5 times ``target_s``, so
+        a very short segment counts with its neighbours. Without such a run it is the average bitrate.
         """
         shortest_us, longest_us = target_s * MICROSECONDS // 2, target_s * MICROSECONDS * 3 // 2
         ends_us = tuple(accumulate(self.durations_us, initial=0))

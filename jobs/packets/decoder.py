@@ -88,7 +88,7 @@ class Decoder(OwnThread):
 
     @property
     def skipped_packets(self) -> int:
-        """How many packets came before the first keyframe at which decoding could begin."""
+        """How many packets were skipped while decoding waited for a keyframe."""
         return self._session.skipped
 
     @property

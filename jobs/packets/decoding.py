@@ -217,7 +217,7 @@ class DecodingSession:
         return frame
 
     def _ticks(self, pts: int | None, nominal: int) -> int:
-        """Return a frame's time: ``pts`` or, without it, ``nominal`` ticks after the last frame; 0 if there is none."""
+        """Return a frame's time: ``pts``, else ``nominal`` ticks after the previous frame, else 0."""
         if pts is None:
             pts = 0 if self._last is None else self._last + nominal
         self._first = pts if self._first is None else self._first

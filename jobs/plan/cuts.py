@@ -151,8 +151,9 @@ def _at_pictures(
     """Return cuts between the output's pictures, one for each access point.
 
     Each output picture shows the source picture that is on screen at a certain tick. A cut comes before the first
-    output picture whose tick is at or after the access point; with ``grid``, before the next keyframe from there. A
-    grid's cut is left out if the output pictures on both sides have the very tick at which their source picture begins.
+    output picture whose tick is at or after the access point; with ``grid``, before the first keyframe from there on.
+    With ``grid``, a cut is left out where times are unreliable, and if the output pictures on both sides have the very
+    tick at which their source picture begins.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]

@@ -50,7 +50,7 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
     codec, output = encoder.codec, encoder.format
     is_repaced = dict(encoder.options).get("a53cc") == "0"
     if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device or is_repaced):
-        writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
+        writer = "NVENC writes none" if encoder.on_device else f"codecfleet does not write them in {codec}"
         writer = "at another frame rate, letters would be repeated or missing" if is_repaced else writer
         message = f"closed captions{_since(extras, CAPTIONS)} are lost: {writer}"
         yield "captions-dropped", message, "metadata.captions"
@@ -86,7 +86,7 @@ _UNWRITTEN = {
 def message_losses(
     extras: StreamExtras, codec: Codec, filters: FilterSettings, source: VideoFormat
 ) -> dict[str, Warning_]:
-    """Return warnings by lost kind of message, such as HDR10+; ``source`` is the format of the source's pictures."""
+    """Return a warning for each kind of message, such as HDR10+, that is lost; ``source`` is the source's format."""
     output = filters.output
     is_scaled = (output.width, output.height) != (source.width, source.height)
     found = {}
@@ -96,9 +96,9 @@ def message_losses(
         if kind not in {rider.kind for rider in extras.riders}:
             reason = "it is not read from packets of this codec"
         elif codec not in codecs:
-            reason = f"{codec} has no place for it here"
+            reason = f"codecfleet does not write it in {codec}"
         elif not filters.keeps_colours:
-            reason = "the steps change the pictures that it describes"
+            reason = "the pictures that it describes are changed"
         elif kind == HDR10_PLUS and is_scaled and HDR10_PLUS_WINDOWS in extras.frame_kinds:
             reason = "it names places in the pictures, whose size changes"
         else:

@@ -34,7 +34,7 @@ class OutputClock:
     def shown_ticks(self, last: int) -> Fraction:
         """Return the duration of the picture at tick ``last``, the last picture that decoded.
 
-        If the index names another last picture, this one lasts until ``end_ticks``. Where that is None, a later
+        If the index names another last picture, this one lasts until ``end_ticks``. If ``end_ticks`` is None, a later
         picture ends together with the index's last picture, and an earlier one lasts ``last_ticks``.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks

@@ -87,7 +87,9 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
         for cells in reader:
             place = f"{name}:{reader.line_num}"
             if len(cells) > len(header):
-                raise UsageError(f"{place}: {len(cells)} cells for {len(header)} columns", "Quote cells with commas.")
+                raise UsageError(
+                    f"{place}: {len(cells)} cells for {len(header)} columns", "Quote cells that contain commas."
+                )
             if any(cells):
                 yield _row({key: cell for key, cell in zip(header, cells, strict=False) if cell}, place, _from_cell)
     except csv.Error as error:
@@ -130,7 +132,7 @@ def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], obj
 
 
 def _from_cell(key: str, cell: str) -> object:
-    """Return a cell's value as a spec file states it; spaces separate the items of lists and tables."""
+    """Return a cell's value as a spec file would state it; in a cell, spaces separate the items of a list or table."""
     option = options_of(TranscodeSpec)[KEYS[key]]
     if option.kind is FLAG:
         return _FLAGS.get(cell.lower(), cell)

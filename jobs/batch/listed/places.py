@@ -42,7 +42,7 @@ class Listed:
     """One file that a batch's inputs name or contain."""
 
     source: str
-    name: InputName  #: for the template
+    name: InputName  #: the parts from which the template makes the output's name
     row: ManifestRow  #: the line of a list; for other inputs, only ``source``
     size_bytes: int | None = None  #: the file's size; None if the listing does not state it
     is_video: bool = True  #: whether the extension is that of a video; an input named directly counts as video

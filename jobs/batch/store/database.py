@@ -161,7 +161,7 @@ class BatchDatabase:
         return dict.fromkeys(EntryState, 0) | {EntryState(state): count for state, count in rows}
 
     def bytes_in(self, state: EntryState) -> tuple[int, int]:
-        """Return the known bytes of the inputs and of the outputs of the run's entries in a state."""
+        """Return the total sizes, as far as known, of the inputs and of the outputs of the run's entries in a state."""
         ((source_bytes, output_bytes),) = self._rows(
             "SELECT coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) FROM entries "
             "WHERE listed_run = ? AND state = ?",

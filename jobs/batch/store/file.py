@@ -63,10 +63,7 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """If a database's files were removed, write the database to a new file.
-
-    The open connection is used for that, and then closed.
-    """
+    """Restore a database whose files were removed: copy it to a new file from the open connection, then close that."""
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")

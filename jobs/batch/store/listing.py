@@ -47,7 +47,10 @@ def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], 
 
 
 def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) -> bool:
-    """Return whether an input is the output of another input in an earlier run."""
+    """Return whether an input is the output of another input in an earlier run.
+
+    Raises UsageError: the input would be replaced by its own output.
+    """
     if listed.source != f"{below}{listed.output}":
         return False
     made = "SELECT 1 FROM entries WHERE output = ? AND source <> ?"
@@ -96,5 +99,5 @@ def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
     ).fetchone()
     if found is not None:
         source, other, name = found
-        message = f"{source} may be copied to {name}, which is the name of {other}, its output or its copy"
+        message = f"{source} may be copied to {name}: that name belongs to {other}, or to the output or copy of {other}"
         raise UsageError(message, "Give outputs names that differ in more than the extension; or leave one input out.")

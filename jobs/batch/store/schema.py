@@ -165,7 +165,7 @@ class FileStarted:
 
     entry: int
     tries: int
-    found: tuple[str, int] | None = None  #: name and size of a file from a killed or stopped try, which may be replaced
+    found: tuple[str, int] | None = None  #: name and size of a file that a killed or stopped try left, to replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

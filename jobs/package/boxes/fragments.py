@@ -64,8 +64,8 @@ class SampleRun(NamedTuple):
 class SampleCipher(NamedTuple):
     """How a sample is encrypted, as ``senc`` states it (ISO/IEC 23001-7, 7.2)."""
 
-    iv: bytes  #: b"" if the header states one for all samples
-    ranges: bytes  #: The number of its parts, then the clear and the encrypted bytes of each; b"" if all is encrypted
+    iv: bytes  #: b"" if the header states an IV for all samples
+    ranges: bytes  #: How many parts, then how many bytes of each are clear and encrypted; b"" if all is encrypted
 
 
 def fragment_head(number: int, run: SampleRun, *, rolls: bool = False, ciphers: Sequence[SampleCipher] = ()) -> bytes:

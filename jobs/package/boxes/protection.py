@@ -20,7 +20,7 @@ class Protection(NamedTuple):
 
 
 def protected_entry(entry: bytes, information: bytes) -> bytes:
-    """Make a clear track's sample entry that of an encrypted track; ``information`` is the content of ``sinf``."""
+    """Turn a clear track's sample entry into that of an encrypted track; ``information`` is the content of ``sinf``."""
     return box(b"enca" if is_sound(entry) else b"encv", entry[8:], box(b"sinf", information))
 
 

@@ -66,7 +66,7 @@ def _is_aac(track: PackagedTrack) -> bool:
 
 
 def _reach(members: Sequence[PackagedTrack]) -> tuple[bool, int]:
-    """Return a key that sorts groups which more players can play first."""
+    """Return a sort key: the groups that more players can play come first."""
     if not all(map(_is_aac, members)):
         return True, 0  # other codecs stay in the order of their tracks
     return False, max(track.channels for track in members)

@@ -88,7 +88,7 @@ def _key(key: TrackKey) -> dict[str, str]:
     uri = key.uri or f"data:text/plain;base64,{b64encode(key.kid).decode()}"
     return {
         "METHOD": "SAMPLE-AES" if key.scheme is Scheme.CBCS else "SAMPLE-AES-CTR",
-        "URI": f'"{uri}"',  # not redacted: a player needs its query
+        "URI": f'"{uri}"',  # not redacted: a player needs the query
         "KEYID": f"0x{key.kid.hex()}",  # not in the draft; for players that ask for the key before they have the header
         "KEYFORMAT": _quoted(key.format),
         "KEYFORMATVERSIONS": _quoted("1"),
