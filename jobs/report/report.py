@@ -71,7 +71,7 @@ class QualityReport(_Record):
 
     reached: float | None  # by the metric and summary of the target; None if there is no picture
     worst: float | None  # the quality of the worst picture
-    encodes: int  # how many times pictures were encoded: whole segments, and samples of them
+    encodes: int  # how many encodings there were, of whole segments and of samples of segments
     crfs: tuple[float, float]  # the lowest and the highest CRF
 
 
@@ -203,7 +203,7 @@ class Proof(_Record):
 
     frames_in: int
     frames_out: int
-    # the number of pictures at the requested frame rate; None if each picture taken gives one picture
+    # how many pictures an output with its own frame rate must show; None means as many as were taken
     frames_due: int | None = None
     first_pts_s: str
     last_pts_s: str

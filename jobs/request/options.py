@@ -200,10 +200,10 @@ class Option:
     The docs turn ``docs/NAME.md`` and ``--flags`` in these help texts into links and keys.
     """
 
-    flag: str  #: A flag, or the name of a positional argument; "" for files and variables only
+    flag: str  #: A flag, or the name of a positional argument; "" if only files and variables set the field
     panel: str | None = None  #: The option's group in the help
     default: str = ""  #: The meaning of an absent value, in words
-    example: str = ""  #: A value in TOML
+    example: str = ""  #: An example of a value in TOML
     key: str = ""  #: The key in TOML files; by default the name of the flag, or of the field
     metavar: str = ""  #: By default the kind's metavar
     kind: Kind = NAME  #: Needed only if the field's type does not imply the kind
@@ -217,7 +217,7 @@ class Option:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """The aliases as keys."""
+        """The aliases, spelled as keys in TOML files."""
         return tuple(alias.removeprefix("--").replace("-", "_") for alias in self.aliases)
 
     @property
