@@ -156,7 +156,7 @@ FLAG: Final = Kind("", "`true`, `false`", _flag)
 TARGET: Final = Kind("METRIC:VALUE", '`"xpsnr:42"`', partial(_words, "a target quality", parse_target))
 TITLE: Final = Kind("METRIC[:VALUE]", '`"xpsnr"` or `"vmaf:94"`', partial(_words, "a metric", parse_title))
 CODEC: Final = Kind(
-    "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
+    "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "an allowed value", parse_codec)
 )
 PRESET: Final = Kind(
     "1..7", "1 to 7, or x264's name for the speed", partial(_words, "a whole number or a preset's name", parse_preset)
@@ -248,7 +248,7 @@ def _kind_of(field: FieldInfo) -> Kind:
 def _choice(choices: Sequence[str]) -> Kind:
     parse = partial(parse_choice, choices=choices)
     listed = ", ".join(f'`"{choice}"`' for choice in choices)
-    read = partial(_words, "one of its values", parse)
+    read = partial(_words, "an allowed value", parse)
     return Kind("|".join(choices), listed, read, write=lambda value: str(getattr(value, "value", value)))
 
 

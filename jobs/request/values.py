@@ -222,7 +222,7 @@ def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
 def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
     """Return ``text`` if it is one of ``choices``."""
     if text not in choices:
-        raise refusal(name, text, "not one of its values", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
+        raise refusal(name, text, "not an allowed value", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
     return text
 
 
