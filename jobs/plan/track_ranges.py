@@ -29,7 +29,7 @@ class PlannedSegment:
     segment: int  #: The segment's number
     start_ticks: int | None
     end_ticks: int | None
-    cut_packet: int  #: The access point at which the segment was cut; for the first segment, see ``_first_packet``
+    cut_packet: int  #: The packet of the cut's access point; for the first segment, see ``_first_packet``
     frames: int  #: How many pictures the index promises
     reason: str  #: Why the segment starts there
     #: The numbers [first, end) of the output's pictures, if the output has its own frame rate

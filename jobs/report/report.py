@@ -256,7 +256,7 @@ class Report(_Record, serialize_by_alias=True, validate_by_name=True):
     timings_s: dict[str, float]
     fps: float  # frames per second in the encode stage: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job continued no earlier run
-    steps: PictureReport | None = None  # None if pictures were scaled at most
+    steps: PictureReport | None = None  # None if pictures were neither cropped, turned nor padded
     warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster
     tone: ToneReport | None = None  # None if colours were not mapped
     overlay: OverlayReport | None = None

@@ -84,7 +84,7 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick in rule R4, with which frames with equal times fit before the next time.
+    """Return the divisor of the source's tick in rule R4, so that frames with equal times fit before the next time.
 
     ``times`` are the times of the presented packets, repaired by R1. Each of the frames with equal times needs a tick
     of its own before the next time; the tick's denominator is at most 10^9.
