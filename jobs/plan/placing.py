@@ -138,7 +138,7 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU. Call this on a machine without an NVIDIA driver that runs the job alone."""
+    """Raise Unsupported if a job needs a GPU. Call this if a machine without an NVIDIA driver runs the job alone."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
