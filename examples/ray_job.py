@@ -3,7 +3,7 @@
 ray job submit --address http://head:8265 --working-dir . -- python examples/ray_job.py /films/in.mkv /films/out.mp4
 
 Every node must see the input under the same name: a shared folder, or an address such as s3://bucket/in.mkv. With the
-checkout as --working-dir the nodes need only codecfleet's dependencies. Without a cluster it uses a private Ray.
+checkout as --working-dir the nodes need only codecfleet's dependencies. Without a cluster, a private Ray runs all work.
 """
 
 import argparse

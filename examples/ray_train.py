@@ -22,7 +22,7 @@ class TorchClips(ClipDataset, IterableDataset):  # type: ignore[misc]  # PyTorch
 
 
 def train(config: dict[str, Any]) -> None:
-    """Train a model of one number on this worker's clips: their mean brightness."""
+    """Train a model with one parameter, which learns the mean brightness of this worker's clips."""
     context = ray.train.get_context()
     clips = TorchClips(
         config["films"],

@@ -27,7 +27,7 @@ _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
-_HD_LINES = 720  #: From this height on, YUV without a stated matrix is taken for BT.709
+_HD_LINES = 720  #: From this height on, RGB is converted to YUV with BT.709's matrix
 SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other is over 64
 
 
@@ -94,7 +94,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
     """Yield a note on each requested filter.
 
-    ``verify`` also applies the filters to the reference, so every check must pass.
+    ``verify`` applies these filters to the reference too, so the note excuses no failed check.
     """
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
@@ -111,7 +111,8 @@ def settle_picture(
 ) -> SettledPicture:
     """Return the output's picture format and steps, for the given framing.
 
-    Raises Unsupported: the encoder does not support the size or format, or the border does not fit.
+    Raises Unsupported: the encoder does not support the size or format; the border does not fit; ``--denoise`` would
+    mix fields; or HDR that is not BT.2020 cannot be tone mapped.
     """
     if spec.denoise != "off" and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: --denoise would mix their fields"

@@ -55,7 +55,7 @@ _GRAY_AND_ALPHA: Final = 2
 
 
 def demand_of(plan: Plan, job: str = "plan") -> Demand:
-    """Return a plan's demand before the kind of encoder is decided: with every encoder that the job allows."""
+    """Return a plan's demand while the kind of encoder is undecided: any encoder that the job allows may serve it."""
     video = plan.carry.video
     picture = plan.encoder.format
     rendition = Rendition(
@@ -138,7 +138,7 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU. Call this if it runs on this machine alone, without an NVIDIA driver."""
+    """Raise Unsupported if a job needs a GPU. Call this if a machine without an NVIDIA driver runs the job alone."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
@@ -228,7 +228,7 @@ class PlacedPlan:
 
     def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
         if rendition.kind is not None:
-            return "the track was started with it"
+            return "the track was started with this encoder"
         if self.demand.encoder is not EncoderChoice.AUTO:
             return f"the job asks for {self.demand.encoder.value}"
         if Engine.NVENC not in self.policy.engines:
@@ -238,7 +238,7 @@ class PlacedPlan:
             for device in self._devices.values()
             if device.engines.get(Engine.NVENC, 0) > 0
         )
-        return "it finishes soonest" if kind.is_nvenc or able else "no available device has an NVENC for it"
+        return "it finishes soonest" if kind.is_nvenc or able else "no available NVENC can encode it"
 
     def _lanes(self) -> Iterator[str]:
         devices = self._devices

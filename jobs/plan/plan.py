@@ -74,7 +74,7 @@ class Plan:
     package: str = ""  #: The version of the package that drives NVENC
     expected: EncoderKind | None = None  #: The NVENC that placement chose, before the device has confirmed it
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
-    kept_messages: frozenset[str] = frozenset()  #: The kinds of messages that each picture keeps
+    kept_messages: frozenset[str] = frozenset()  #: The kinds of side data that pictures keep, as messages in the output
     #: How full a decoder's buffer is if this plan continues a recording's track; None if it begins the track
     fullness_bits: Fraction | None = None
 
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def _implementation(self) -> str:
-        """The name of the encoder. An NVENC has a name even before its device has confirmed it."""
+        """The encoder's name; for NVENC, known even before the device has confirmed the encoder."""
         is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
         return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 

@@ -54,8 +54,8 @@ def settle_framing(
 ) -> Framing:
     """Return how pictures are cropped and turned; ``found`` is the region that ``--crop auto`` keeps, if any.
 
-    Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; the
-    display matrix is not a quarter turn, or would turn an overlay.
+    Raises Unsupported: the crop does not fit; spherical or stereo pictures would be changed, or interlaced pictures
+    turned; the display matrix is not a quarter turn, or would turn an overlay or subtitles.
     """
     stated = stated_region(source, extras, rows=row_step(source, spec))
     crop = found or stated
@@ -191,7 +191,7 @@ def _projection(extras: StreamExtras) -> str:
 
 
 def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
-    """Return the size including the border: ``pad``, or the smallest even size with the aspect ratio ``pad``.
+    """Return the size with the border: ``pad``, or the smallest of aspect ratio ``pad``; a side that grows is even.
 
     ``shape`` is the sample aspect ratio. Raises Unsupported: the picture is larger than ``pad``.
     """

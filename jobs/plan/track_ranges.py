@@ -29,7 +29,7 @@ class PlannedSegment:
     segment: int  #: The segment's number
     start_ticks: int | None
     end_ticks: int | None
-    cut_packet: int  #: The packet of the last access point at or before the start; 0 if the segment starts the track
+    cut_packet: int  #: The packet of the cut's access point; for the first segment, see ``_first_packet``
     frames: int  #: How many pictures the index promises
     reason: str  #: Why the segment starts there
     #: The numbers [first, end) of the output's pictures, if the output has its own frame rate
@@ -198,7 +198,7 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 def _earliest_time(index: TrackIndex, start: int) -> int:
     """Return the earliest time that the source states for a picture shown at ``start`` or later.
 
-    Rule R4 (docs/timeline.md) shows pictures with equal times one after the other.
+    Rule R4 (docs/timeline.md) spreads pictures with equal times, so a picture may be shown after its stated time.
     """
     place = int(np.searchsorted(index.times, start))
     if place == 0:

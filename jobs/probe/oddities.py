@@ -46,7 +46,7 @@ def _of_file(
     if tally.broken is not None:
         yield "cut-short", f"reading stops before the end: {tally.broken}"
     elif tally.is_cut_short:
-        yield "cut-short", "the file ends before its own structure says"
+        yield "cut-short", "the file is shorter than its own structure says"
     stated = tally.header_duration_s
     if stated is not None and measured is not None and abs(stated - measured) > max(_LIE_S, measured * _LIE_SHARE):
         message = f"the header says {float(stated):.3f} s, the packets last {float(measured):.3f} s"

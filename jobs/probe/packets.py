@@ -30,7 +30,7 @@ class PacketTally:
     header_frames: int = 0  # how many packets the header promises; 0 if it promises no number
     packets: int = 0
     size_bytes: int = 0
-    first_s: Fraction | None = None  # the first packet's time, on the source's clock
+    first_s: Fraction | None = None  # the earliest time of a packet, on the source's clock
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
     sequence_changes: int = 0  # how many times the sequence parameter sets changed at an H.264 or HEVC keyframe

@@ -19,7 +19,7 @@ class Value(BaseModel):
 
 
 class Oddity(Value):
-    """Something unexpected. ``code`` is stable, ``message`` is text; a ``track`` of None means the whole file."""
+    """Something unexpected. ``code`` is stable, ``message`` is not; a ``track`` of None means the whole file."""
 
     code: str
     message: str
@@ -99,7 +99,7 @@ class CropFacts(Value):
 
 
 class PictureFacts(Value):
-    """The properties of a track's pictures: of the first decoded picture, or of the header."""
+    """The properties of a track's pictures: as the first decoded picture has them, or as the header states them."""
 
     width: int
     height: int
@@ -146,7 +146,7 @@ class AccessPointFacts(Value):
 class GopFacts(Value):
     """The number of pictures from one access point to the next."""
 
-    # a group is open if some of its pictures depend on an earlier group
+    # open: some pictures depend on an earlier group; single: one access point; none: no access point
     structure: Literal["closed", "open", "single", "none"]
     shortest_frames: int | None = None
     median_frames: int | None = None
@@ -165,7 +165,7 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # counted from the first packet with a DTS; over all packets if none has a DTS
+    missing_dts: int  # packets without a DTS after the first one with a DTS; all packets if none has one
     repeated_pts: int
     backward_dts: int
     clock_resets: int

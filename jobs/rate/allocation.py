@@ -92,7 +92,7 @@ class SizeBudget:
 
     @property
     def aim(self) -> int:
-        """The size to aim for: a film stays within the limits if the prediction is slightly wrong."""
+        """The size to aim for: a film stays within the limits even if the prediction is slightly wrong."""
         return self.most - int(self.most * SLACK / 2)
 
 
@@ -217,7 +217,7 @@ def predicted_bytes(encoded: SizeTry, crf: Fraction, halving_crfs: Fraction) -> 
 
 
 def _apart(segment: TriedSegment) -> tuple[SizeTry, SizeTry] | None:
-    """Return the latest encoding whose CRF differs enough from the last one's, and the last one; None if none does."""
+    """Return the latest encoding whose CRF is far enough from the last one's, and the last one; None if no CRF is."""
     last = segment.last
     others = [each for each in segment.tries if abs(each.crf - last.crf) >= _LEAST_APART]
     return (others[-1], last) if others else None

@@ -96,7 +96,7 @@ def sampled(segments: int, least: int = _LEAST_SAMPLED) -> tuple[int, ...]:
 
 
 def source_weights(segments: Sequence[tuple[int | None, int | None]], index: TrackIndex) -> tuple[int, ...]:
-    """Return each segment's bytes in the source, plus one: the bytes of the packets whose time is in the segment."""
+    """Return, for each segment, one more than the bytes of the source's packets whose time is in the segment."""
     order = np.argsort(index.pts, kind="stable")
     shown, summed = index.pts[order], np.concatenate([[0], np.cumsum(index.sizes_bytes[order])])
     starts = [0 if start is None else int(np.searchsorted(shown, start)) for start, _ in segments]

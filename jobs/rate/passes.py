@@ -53,7 +53,8 @@ async def run_passes(
         goal: the rate or the size that the film has to reach.
         encode: runs a pass.
         tries: returns the encodings of each encoded segment, in order.
-        other_bytes: returns the size of everything in the file but pictures after a pass; after the sample, a guess.
+        other_bytes: takes the number of the last pass, and returns the size of everything in the file but pictures;
+            after the sample, this is a guess.
     """
     await encode(RatePass(SAMPLE, dict.fromkeys(goal.sample, goal.first_crf)))
     budget = goal.budget(await other_bytes(SAMPLE))

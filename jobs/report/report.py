@@ -71,7 +71,7 @@ class QualityReport(_Record):
 
     reached: float | None  # by the metric and summary of the target; None if there is no picture
     worst: float | None  # the quality of the worst picture
-    encodes: int  # how many times pictures were encoded: whole segments, and samples of them
+    encodes: int  # how many encodings there were, of whole segments and of samples of segments
     crfs: tuple[float, float]  # the lowest and the highest CRF
 
 
@@ -203,7 +203,7 @@ class Proof(_Record):
 
     frames_in: int
     frames_out: int
-    # the number of pictures at the requested frame rate; None if each picture taken gives one picture
+    # how many pictures an output with its own frame rate must show; None means as many as were taken
     frames_due: int | None = None
     first_pts_s: str
     last_pts_s: str
@@ -256,7 +256,7 @@ class Report(_Record, serialize_by_alias=True, validate_by_name=True):
     timings_s: dict[str, float]
     fps: float  # frames per second in the encode stage: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job continued no earlier run
-    steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
+    steps: PictureReport | None = None  # None if pictures were neither cropped, turned nor padded
     warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster
     tone: ToneReport | None = None  # None if colours were not mapped
     overlay: OverlayReport | None = None

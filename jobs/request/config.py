@@ -119,7 +119,8 @@ class _FleetOptions(Part):
         str | None,
         Field(
             min_length=1,
-            description="A further folder to search for a CUDA compat package; `never` allows none: docs/nodes.md.",
+            description="A further folder to search for a CUDA compat package; `never` allows no package: "
+            "docs/nodes.md.",
         ),
         Option("", default="only /usr/local/cuda*/compat and the library path are searched"),
     ] = None

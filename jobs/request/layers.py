@@ -42,7 +42,7 @@ def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     """Return the fields of ``former`` that still apply under ``given``.
 
     Quality, bitrate, size and target quality replace one another. If ``given`` has another codec, the former quality
-    and encoder options are dropped. If it does not encode sound, the former settings of encoded sound are dropped.
+    and encoder options are dropped. If it has ``audio`` copy or none, the former settings of encoded sound are dropped.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}

@@ -156,7 +156,7 @@ FLAG: Final = Kind("", "`true`, `false`", _flag)
 TARGET: Final = Kind("METRIC:VALUE", '`"xpsnr:42"`', partial(_words, "a target quality", parse_target))
 TITLE: Final = Kind("METRIC[:VALUE]", '`"xpsnr"` or `"vmaf:94"`', partial(_words, "a metric", parse_title))
 CODEC: Final = Kind(
-    "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
+    "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "an allowed value", parse_codec)
 )
 PRESET: Final = Kind(
     "1..7", "1 to 7, or x264's name for the speed", partial(_words, "a whole number or a preset's name", parse_preset)
@@ -200,10 +200,10 @@ class Option:
     The docs turn ``docs/NAME.md`` and ``--flags`` in these help texts into links and keys.
     """
 
-    flag: str  #: A flag, or the name of a positional argument; "" for files and variables only
+    flag: str  #: A flag, or the name of a positional argument; "" if only files and variables set the field
     panel: str | None = None  #: The option's group in the help
     default: str = ""  #: The meaning of an absent value, in words
-    example: str = ""  #: A value in TOML
+    example: str = ""  #: An example of a value in TOML
     key: str = ""  #: The key in TOML files; by default the name of the flag, or of the field
     metavar: str = ""  #: By default the kind's metavar
     kind: Kind = NAME  #: Needed only if the field's type does not imply the kind
@@ -217,7 +217,7 @@ class Option:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """The aliases as keys."""
+        """The aliases, spelled as keys in TOML files."""
         return tuple(alias.removeprefix("--").replace("-", "_") for alias in self.aliases)
 
     @property
@@ -248,7 +248,7 @@ def _kind_of(field: FieldInfo) -> Kind:
 def _choice(choices: Sequence[str]) -> Kind:
     parse = partial(parse_choice, choices=choices)
     listed = ", ".join(f'`"{choice}"`' for choice in choices)
-    read = partial(_words, "one of its values", parse)
+    read = partial(_words, "an allowed value", parse)
     return Kind("|".join(choices), listed, read, write=lambda value: str(getattr(value, "value", value)))
 
 

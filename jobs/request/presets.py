@@ -90,7 +90,7 @@ def _presets_in(folder: Path) -> dict[str, Path]:
 
 
 def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
-    """Return a preset. Raises UsageError, which names the option ``asked_by``: there is no such preset."""
+    """Return a preset. Raises UsageError: there is no such preset; the message names the option ``asked_by``."""
     presets = find_presets(own_folder)
     if name in presets:
         return presets[name]

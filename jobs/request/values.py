@@ -142,7 +142,7 @@ def parse_crop(name: str, text: str) -> tuple[int, int, int, int] | Literal["aut
         raise refusal(name, text, "not a part of a picture", how)
     width, height, x, y = (int(each) for each in match.groups())
     if not (0 < width <= SIDE_MAX and 0 < height <= SIDE_MAX and max(x, y) <= SIDE_MAX):
-        raise refusal(name, text, f"out of range (sides from 1, all up to {SIDE_MAX})", how)
+        raise refusal(name, text, f"out of range (sides 1 to {SIDE_MAX}, X and Y at most {SIDE_MAX})", how)
     return width, height, x, y
 
 
@@ -222,7 +222,7 @@ def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
 def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
     """Return ``text`` if it is one of ``choices``."""
     if text not in choices:
-        raise refusal(name, text, "not one of its values", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
+        raise refusal(name, text, "not an allowed value", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
     return text
 
 

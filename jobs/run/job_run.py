@@ -138,7 +138,10 @@ class JobRun:
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Return the error for an existing output if an earlier run of this job may have published it."""
+        """Return the error for an existing output that an earlier run of this job may have published, if there is one.
+
+        Raises OutputExists: the output exists, and no earlier run of this job published it.
+        """
         spec = self._spec
         refuse_folder(spec.source)
         try:

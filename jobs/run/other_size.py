@@ -17,7 +17,7 @@ Joined = Sequence[tuple[SpooledSegment, int | None]]
 
 
 def guessed_bytes(plan: Plan, source_bytes: int | None) -> int:
-    """Estimate, from the plan alone, how many bytes the tracks besides the pictures will take.
+    """Estimate, before anything is encoded, how many bytes the tracks besides the pictures will take.
 
     ``source_bytes`` is the source's size, None if unknown.
     """

@@ -48,7 +48,7 @@ _MET_ONE: Final = {
 _MET_MORE: Final = {
     "damaged": "{} packets of the source do not decode; they were skipped",
     "corrupt": "{} pictures of the source are damaged; they were kept",
-    "time-missing": "{} pictures have no timestamps; they were derived",
+    "time-missing": "{} pictures have no timestamps; these were derived",
     "time-repeated": "{} pictures shared a timestamp; they were spread",
     "merged": "{} cuts were removed, because no access point proved them",
 }

@@ -190,7 +190,7 @@ class TrackRun:
         await self._run_board()
 
     async def _other_bytes(self, audio: asyncio.Task[dict[tuple[int, int], EncodedTrack]], number: int) -> int:
-        """Return the size of everything but pictures in the output; before the film is encoded, a guess."""
+        """Return the size of all but pictures in the output: a guess before pass FILM; 0 if no size is requested."""
         goal, files = self._rate.goal, self._files
         if goal is None or goal.size_bytes is None:
             return 0
@@ -277,7 +277,7 @@ class TrackRun:
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees the result.
 
-        A result that contradicts itself counts as lost.
+        A result counts as lost if it contradicts itself, or if its seams differ from those before an adjusting pass.
         """
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
@@ -301,7 +301,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a device as doubtful if it failed and software decoded, or if its pictures still differ at a cut."""
+        """Report a device as doubtful if it failed and software took over, or if its pictures still differ at a cut."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._delivered.runs.get(run.segment)

@@ -23,7 +23,7 @@ MISSING = np.iinfo(np.int64).min  #: The value of a missing timestamp
 _NO_TIME = 1 << 62  #: Later than any timestamp that ``indexer.py`` accepts
 KEY, DISCARD, CORRUPT = 1, 2, 4  #: Flags of a packet
 CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
-"""After this many access points and packets, a decoder holds no earlier picture."""
+"""A decoder that has passed this many access points and this many packets holds no earlier picture."""
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 
@@ -65,12 +65,12 @@ class TrackIndex:
 
     @cached_property
     def presented(self) -> NDArray[np.bool_]:
-        """Whether each packet is visible: not discarded by an edit list."""
+        """For each packet, whether it is visible: not discarded by an edit list."""
         return np.asarray((self.flags & DISCARD) == 0)
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
-        """Whether each packet is visible and has a known time."""
+        """For each packet, whether it is visible and has a known time."""
         return np.asarray(self.presented & (self.pts != MISSING))
 
     @cached_property
@@ -98,7 +98,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: nominal, or as stated if that differs by a tick or more."""
+        """The last picture's duration: as stated if that is plausible and a tick or more from nominal, else nominal."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -219,7 +219,7 @@ class TrackIndex:
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
-        """Whether each packet is read twice: another packet has the same position, and the same PTS or DTS."""
+        """For each packet, whether it is read twice: another has the same position, and the same PTS or DTS."""
         repeated = np.zeros(self.packets, dtype=bool)
         for clock in (self.pts, self.dts):
             known = np.flatnonzero(clock != MISSING)

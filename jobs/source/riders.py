@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _WINDOWS_AT = 2
-"""The byte of FFmpeg's ``AVDynamicHDRPlus`` with the number of windows."""
+"""The offset, in FFmpeg's ``AVDynamicHDRPlus``, of the byte that states the number of windows."""
 
 
 @dataclass(slots=True)

@@ -52,8 +52,8 @@ class SoundFormat:
 class SoundLives:
     """Watches an open source's packets for sound tracks whose format changes.
 
-    With ``has_several``, an mp4 has several sample descriptions. With ``all_packets``, every track is watched, even one
-    for which ``follows`` returns False.
+    With ``has_several``, an mp4 has several sample descriptions. Then, or with ``all_packets``, every sound track is
+    watched; otherwise only tracks whose packets, or whose container, can announce a change.
     """
 
     def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only up to the first packet of each audio track, which shows the track's start and priming.
+Packets are read until each audio and video track has had one. The first packet of an audio track shows its start and
+priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -351,7 +352,7 @@ def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | Non
     if first is not None and audio is not None:
         start_s = first.pts_s + first.silent_s + Fraction(first.priming_samples, audio.sample_rate)
         tick = Fraction(stream.time_base or 1)
-        # With ticks coarser than samples, the first packet's time was rounded, so the start is a whole tick.
+        # If ticks are coarser than samples, the first packet's time was rounded, so the start is rounded too.
         return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick
     if stream.start_time is None or not stream.time_base:
         return None

@@ -2,8 +2,8 @@
 
 Each size of the preset was probed at a few CRFs. For the CRFs between two probes, the quality and the logarithm of the
 bitrate are interpolated linearly. The first rendition is the cheapest point that reaches the goal. The upper convex
-hull of all points shows which size looks best at each bitrate. Each other rendition should have a certain share of the
-first one's bitrate: it is the hull's point nearest to that bitrate.
+hull of all points shows which size looks best at each bitrate. For each other rendition, a share of the first one's
+bitrate is wanted, and the hull's point nearest to the wanted bitrate is chosen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

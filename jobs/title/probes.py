@@ -25,7 +25,7 @@ _BITS: Final = 8
 PROBED: Final = {
     "encoder": "software",
     "quality": None,
-    "bitrate_bps": 1_000_000,  # any value; without a bitrate, the settings would have a CRF
+    "bitrate_bps": 1_000_000,  # any value: a bitrate keeps a CRF out of the settings
     "maxrate_bps": None,
     "bufsize_bits": None,
 }
@@ -36,7 +36,7 @@ Measured: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbedSlot:
-    """A rendition of the preset, and the plan that its probes encode with (its request is changed by ``PROBED``)."""
+    """A rendition of the preset, and the plan of its probes, whose request has the values of ``PROBED``."""
 
     plan: Plan
     slot: Slot
@@ -67,7 +67,7 @@ class Probing:
     asked: str  # the metric, with or without a goal: ``vmaf`` or ``vmaf:93``
     slots: tuple[ProbedSlot, ...]
     target: QualityTarget
-    reference: FilterSettings  # of the largest rendition, at whose size pictures are compared
+    reference: FilterSettings  # the filters of the largest rendition, at whose size pictures are compared
     sample: tuple[int, ...]  # the numbers of the probed segments
 
     @property

@@ -61,7 +61,7 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
 
 def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
     if not (alignment.output_is_isobmff or alignment.output_is_matroska):
-        return not_applicable("stream.start", "the container's format decides where it starts")
+        return not_applicable("stream.start", "the container's format decides where the stream starts")
     firsts = [(track.first_sample_s, next(iter(track.times_s), None)) for track in found]
     start = begin_s(alignment.output_zero_s, firsts, hides_early=alignment.output_is_isobmff)
     return check("stream.start", "0 s", f"{float(start):.6f} s", passed=abs(start) <= OFFSET_S)

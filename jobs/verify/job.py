@@ -132,7 +132,7 @@ def verify(
     report: str | PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Verdict:
-    """Prove that ``output`` holds every frame of a video track of ``source``, and everything that belongs to it.
+    """Prove that ``output`` holds every frame of a video track of ``source``, and all else that belongs to ``source``.
 
     Args:
         source: path or URL of the file that was transcoded.
@@ -260,7 +260,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
     """Return the requested part, at its own times or at a fixed rate. This decodes the source once more.
 
-    For a whole track, return None unless burnt-in subtitles make pictures depend on their times.
+    For a whole track at its own times, return None unless burnt-in subtitles make pictures depend on their times.
     """
     fps = pair.fps
     is_timed = pair.steps is not None and pair.steps.burn is not None
@@ -300,7 +300,7 @@ def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, Compare
 
 
 def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
-    # Cropped, turned or retimed pictures are never identical to the source's pictures.
+    # Cropped, turned or retimed pictures never count as identical to the source's pictures.
     comparison = PictureComparison(identical=pair.steps is None and pair.fps is None)
     compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:

@@ -94,7 +94,7 @@ class _Side:
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture of each
     # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
-    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None for no fields
+    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None for progressive
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
         tags, carried = PictureTags.of(frame), _carried(frame)
@@ -138,7 +138,7 @@ class StatedPictures:
     def take(
         self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
     ) -> VideoFrame | None:
-        """Take a pair of pictures; return the expected output picture if their display shapes differ, otherwise None.
+        """Take a pair of pictures; return the source picture between bars if the output shows it so, otherwise None.
 
         ``steps`` makes the reference if the report has steps. With ``toned``, colours were meant to change.
         """

@@ -31,7 +31,7 @@ FAITHFULLY = 1 / 6
 skips small changes, its pictures may resemble a neighbour slightly more, but match neither well."""
 FOREIGN_DB = 18.0  # a frame with a PSNR of averaged luma below this shows something else
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
-"""A frame below this PSNR, and this far below the track's median, is damaged."""
+"""A frame is damaged if its PSNR is below the first number, and below the track's median by more than the second."""
 _COARSE_WIDTH = 320
 _FIELDS = ("top", "bottom")
 _VIEWS = ("", *_FIELDS)  # the whole picture, and each field of it

@@ -106,7 +106,7 @@ def plain_text(codec: str, payload: bytes) -> str:
 
 
 def _ass_words(text: str) -> str:
-    """Return the text of an ASS event, without braces and the coordinates of drawings."""
+    """Return the text of an ASS event, without the blocks in braces and without the coordinates of drawings."""
     found, drawing = [], False
     for place, part in enumerate(_ASS_BLOCK.split(text.split(",", _ASS_FIELDS)[-1])):
         if place % 2:

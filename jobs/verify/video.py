@@ -147,7 +147,7 @@ def wanted_digests(scan: OutputScan) -> frozenset[int]:
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return by how many frames a keyframe's counted number may be too low: 0 if packets have times."""
+    """Return by how much a keyframe's place in presentation may exceed its packet's number; 0 if packets have times."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 

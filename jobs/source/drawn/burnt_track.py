@@ -43,7 +43,7 @@ class BurntTrack:
     """The subtitles of a track, in order and without overlap."""
 
     subtitles: tuple[Subtitle, ...]
-    sha256: str  #: The digest of all samples and times
+    sha256: str  #: The digest of all samples, places and times
     failed: int  #: How many packets did not decode
 
 
@@ -209,7 +209,7 @@ def _pack(showing: Showing) -> PackedShowing:
 
 
 def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
-    """Return the subtitles and their times: each lasts until its own end or the next start.
+    """Return the subtitles and their times: each lasts until its own end or the next start, whichever is first.
 
     If several subtitles have the same start, the last one counts.
     """

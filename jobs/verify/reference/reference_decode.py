@@ -84,10 +84,10 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the number by which rule R4 divides the source's tick, so that each unique time stays unchanged.
+    """Return the divisor of the source's tick in rule R4, so that frames with equal times fit before the next time.
 
-    ``times`` are the times of the presented packets, repaired by R1. Each of several frames with the same time needs a
-    tick before the next time; the tick's denominator is at most 10^9.
+    ``times`` are the times of the presented packets, repaired by R1. Each of the frames with equal times needs a tick
+    of its own before the next time; the tick's denominator is at most 10^9.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
     wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]

@@ -19,7 +19,8 @@ MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
 # by how many samples a header's duration may be off: with reordering, FFmpeg's muxer counts one too many
 _NEAR_SAMPLES: Final = Fraction(3, 2)
-_NEEDED: Final = (b"moov", b"moof", b"mdat")  # the film is incomplete if one of these is cut off; others may be damage
+# if one of these reaches past the end of the file, the film is incomplete; another box may only state a wrong size
+_NEEDED: Final = (b"moov", b"moof", b"mdat")
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
@@ -80,7 +81,7 @@ class _Samples:
         self.next_ticks = int(ends[-1]) if len(ends) else begin
 
     def spread(self, scale: int, edited_s: Fraction | None, near_s: Fraction) -> Spread | None:
-        """Return the samples' times. The edit list ends within ``near_s`` of ``edited_s`` on the media's clock."""
+        """Return the samples' times; ``edited_s`` is the edit list's end on the media's clock, exact to ``near_s``."""
         if not sum(map(len, self.starts)):
             return None
         durations = np.concatenate(self.durations)
@@ -91,7 +92,7 @@ class _Samples:
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
         if last < len(shown) - 1 and shown[last] == shown.max():
-            # The sample shown last is not decoded last, so its duration ends at the next decoding time.
+            # The sample shown last is not decoded last: its own duration only leads to the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
         by_edit = None if edited_s is None else edited_s - begin_s

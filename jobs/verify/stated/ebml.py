@@ -49,7 +49,7 @@ class _Track:
     times: "array[int]" = field(default_factory=lambda: array("q"))
     # ``BlockDuration`` in ticks; -1 if it is not stated
     durations: "array[int]" = field(default_factory=lambda: array("q"))
-    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # the ``DiscardPadding`` at the time of each block
+    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # ``DiscardPadding``, by a block's time in ticks
     alpha: bool = False  # whether a block has alpha
 
     def spread(self, tick_s: Fraction) -> Spread | None:

@@ -79,7 +79,7 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([(rgb(0), 0), (rgb(0), 10**15)], {}, UsageError, "frame 1 is shown at tick 90000000000000000000"),
     ([np.zeros((0, 64, 3), dtype=np.uint8)], {"fps": 25}, UsageError, "is not a picture in rgb24"),
     ([WantsGradients()], {"fps": 25}, UsageError, "a WantsGradients does not say where .*: gradients"),
-    ([rgb(0)], {"fps": 25, "codec": "h266"}, UsageError, "codec: 'h266' is not one of its values"),
+    ([rgb(0)], {"fps": 25, "codec": "h266"}, UsageError, "codec: 'h266' is not an allowed value"),
     ([rgb(0)], {"fps": 25, "quality": 20, "bitrate_bps": 100_000}, UsageError, "exclude each other"),
     ([rgb(0)], {"fps": 25, "codec": "vp9", "encoder": "nvenc"}, EngineUnfit, "no vp9 encoder"),
     ([rgb(0)], {"fps": 25, "pix_fmt": "yuv420p12le"}, Unsupported, "yuv420p12le"),
