@@ -158,10 +158,10 @@ def _trouble(candidate: Candidate, system: CudaReport, tried: CudaReport) -> str
 def _trouble_of_devices(system: CudaReport, tried: CudaReport) -> str:
     if known(tried.device_count, 0) < known(system.device_count, 0):
         return f"it found {tried.device_count} devices, but the system's driver finds {system.device_count}"
-    failed = next((device for device in tried.devices if device.context_code != 0), None)
     was_failing = {device.ordinal for device in system.devices if device.context_code != 0}
-    if failed is not None and failed.ordinal not in was_failing:
-        return f"creating a context on device {failed.ordinal} returned {_named(failed.context_code)}"
+    failed = (each for each in tried.devices if each.context_code != 0 and each.ordinal not in was_failing)
+    for device in failed:
+        return f"creating a context on device {device.ordinal} returned {_named(device.context_code)}"
     return ""
 
 

@@ -74,6 +74,16 @@ def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason
     assert choice.note.startswith("workers load the system's CUDA driver: ")
 
 
+def test_a_device_that_fails_only_with_the_package_is_found_after_one_that_fails_with_both() -> None:
+    """A device on which CUDA never started does not hide another on which the package stops it."""
+    broken, healthy = device(context_code=999), device(ordinal=1)
+    system = replace(SYSTEM, device_count=2, devices=(broken, healthy))
+    choice, _, _ = chosen(system, replace(TRIED, device_count=2, devices=(broken, device(ordinal=1, context_code=999))))
+    assert (choice.folder, "device 1 returned CUDA error 999" in choice.reason) == ("", True)
+    choice, _, _ = chosen(system, replace(TRIED, device_count=2, devices=(broken, healthy)))
+    assert choice.folder == FOLDER
+
+
 @pytest.mark.parametrize(
     ("system", "environ", "reason"),
     [
