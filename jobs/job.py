@@ -1,7 +1,6 @@
 """The caller's view of a submitted job, which ``job_run`` runs."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
@@ -25,7 +24,6 @@ class Job:
         self.id = job
         self.spec = spec
         self._channel = EventChannel()
-        self._began_s = time.monotonic()
         self._cancelling = False
         self._keeps = False
         self._held = Held(self._run(run), f"codecfleet {job}")
@@ -62,8 +60,7 @@ class Job:
     async def _fail(self, error: BaseException) -> None:
         """Send the event that ends a job without an output, once."""
         if not self._channel.is_over:
-            at_s = round(time.monotonic() - self._began_s, 3)
-            await self._channel.send(Failed.of(self.id, at_s, error))
+            await self._channel.send(Failed.of(self.id, round(self._channel.elapsed_s, 3), error))
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
         """Call ``call`` with this job once the job has ended."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from ...actors.tracing import span
@@ -20,11 +20,18 @@ ResultT = TypeVar("ResultT")
 class EventChannel:
     """A channel with one writer and any number of listeners. Only outdated progress is skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._events: list[tuple[int, Event]] = []
         self._sent = 0
         self._closed = False
         self._changed = asyncio.Condition()
+        self._clock = clock
+        self._opened_s = clock()
+
+    @property
+    def elapsed_s(self) -> float:
+        """The time since the channel was made, from which the times of events count."""
+        return self._clock() - self._opened_s
 
     async def send(self, event: Event) -> None:
         """Add an event and wake the listeners."""
@@ -65,7 +72,7 @@ class EventChannel:
 
 
 class JobEvents:
-    """Sends the events of one job; times count from the creation of this object."""
+    """Sends the events of one job."""
 
     def __init__(self, job: str, channel: EventChannel) -> None:
         self._job = job
@@ -77,13 +84,13 @@ class JobEvents:
 
     @property
     def elapsed_s(self) -> float:
-        """The time since the job began."""
+        """The time since the job began to run."""
         return time.monotonic() - self._began
 
     async def emit(self, kind: type[Event], **fields: Any) -> None:  # noqa: ANN401 - each event's own fields
         """Send an event, with addresses redacted."""
         shown = {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
-        event = kind(job=self._job, at_s=round(self.elapsed_s, 3), **shown)
+        event = kind(job=self._job, at_s=round(self._channel.elapsed_s, 3), **shown)
         log_event(event)
         await self._channel.send(event)
 
@@ -131,7 +138,7 @@ def log_event(event: Event) -> None:
             _log(LogAction.SEGMENT_DONE, line, event, event.segment)
         case events.Done():
             report = event.report
-            line = f"{report.output} is published: {counted(report.frames, 'frame')} in {event.at_s:.1f} s"
+            line = f"{report.output} is published: {counted(report.frames, 'frame')} in {report.timings_s['total']:.1f} s"
             _log(LogAction.JOB_DONE, line, event)
 
 

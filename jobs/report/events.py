@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a job; ``at_s`` is in seconds since the job began to run, in ``failed`` since it was submitted."""
+    """An event of a job; ``at_s`` is in seconds since the job was submitted."""
 
     kind: ClassVar[str] = "event"
     job: str

@@ -137,6 +137,18 @@ async def test_a_job_shows_what_it_is() -> None:
     assert repr(job) == "<Job 1a2b: in.mkv -> out.mp4, cancelled>"
 
 
+async def test_times_of_events_count_from_the_channels_beginning() -> None:
+    """A job that waited for its turn and the error that ends it count from the same moment, its submission."""
+    now_s = [100.0]
+    channel = EventChannel(lambda: now_s[0])
+    now_s[0] = 130.0
+    events = JobEvents("job", channel)
+    now_s[0] = 131.5
+    await events.emit(StageStarted, stage="index")
+    await channel.close()
+    assert [event.at_s for event in await received(channel)] == [31.5]
+
+
 async def test_a_stage_is_told_before_its_work_and_timed() -> None:
     """A stage is an event when it begins, and its duration is recorded under the same name."""
     channel = EventChannel()
