@@ -50,7 +50,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        # The claims whose only session is on each device, by the device's index.
+        # For each device, by index: the claims whose only session is there.
         self._holders: dict[int, list[Claim]] = {}
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}

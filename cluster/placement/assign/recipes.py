@@ -126,7 +126,7 @@ class RecipeRequest:
         """Return why a GPU is not worth using if it only decodes; "" if it is worth using.
 
         ``hybrid`` decodes on the GPU and encodes on the cores. Documented rates decide until the cores have been
-        measured beside this GPU; measured rates of the cores alone would send work back and forth.
+        measured beside this GPU; with measured rates of the cores alone, the decision would keep changing.
         """
         cores = beside(self.processor, self.device.name)
         is_measured = all(measured_core_fps(self.rates, cores, stage) > 0 for stage in self.stages.encodes)

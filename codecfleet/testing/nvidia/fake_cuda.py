@@ -108,7 +108,7 @@ class FakeCudaDriver:
         return self._allocated("cuMemAlloc", size_bytes)
 
     def cuMemFree(self, address: int) -> Answer:
-        """Free memory after all work in all streams is done."""
+        """Do all queued work of all streams, then free memory."""
         for stream in [*self.default_streams, *self.streams]:
             self._run(stream)
         return self._freed("cuMemFree", address)
@@ -221,7 +221,7 @@ class FakeCudaDriver:
         self._queue(stream).append(work)
 
     def forget(self, address: int) -> None:
-        """Forget memory that the owner released without a call."""
+        """Forget memory that its owner released without calling ``cuMemFree``."""
         with self._lock:
             self.memory.pop(address, None)
 
