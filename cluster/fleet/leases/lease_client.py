@@ -54,8 +54,9 @@ Ray takes about 65 s to notice that a node is frozen; only then does it restart 
 class LeaseClient:
     """A pool's connection to a supervisor and its workers, with the newest ``grants``.
 
-    ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach, the grants become
-    unrecoverable and ``lost`` says why; a new connection may succeed. Reports describe ``demands`` and ``leases``.
+    ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach,
+    ``grants.unrecoverable`` and ``lost`` say why; a new connection may succeed. Reports describe ``demands`` and
+    ``leases``.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class LeaseClient:
     async def enter(self) -> None:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        A supervisor that does not answer may be restarting on another node, so this tries again for
-        ``ENTER_PATIENCE_S``. Raises FleetUnavailable.
+        A supervisor that does not answer may be restarting on another node, so the attempt is repeated
+        for ``ENTER_PATIENCE_S``. Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + ENTER_PATIENCE_S

@@ -20,7 +20,7 @@ class Claim:
     demand: Demand
     wanted: int  # how many sessions the demand can use
     weight: float
-    # The options for each choice of encoder kinds, the fastest first.
+    # The options for each choice of encoder kinds; the choice with which the job ends soonest comes first.
     choices: list[Options] = field(default_factory=list)
     options: Options = field(init=False)  # the chosen element of ``choices``, if any
     limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
@@ -63,7 +63,7 @@ class Fill:
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each claim's encoder kinds: those that finish soonest with the capacity that earlier claims leave."""
+        """Choose the encoder kinds that end each claim's job soonest with the capacity that earlier claims leave."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []

@@ -56,7 +56,7 @@ class JobsPlace:
 
     @classmethod
     def of(cls, queue: str | None, address: str | None, *, asks_cluster: bool = True) -> Self:
-        """Return the place that a command names. Raises UsageError if it names two places."""
+        """Return the place that a command names, or the default place. Raises UsageError if both options are given."""
         from ...cluster.submission.job_server import named_job_server
         from ...jobs.request.config import load_config
 

@@ -183,7 +183,7 @@ class FakeCudaDriver:
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
     def _run(self, stream: int, last: Callable[[], int] | None = None) -> int:
-        """Do the work of a stream up to ``last``, unless that is already done; return the first failure."""
+        """Do the work of a stream up to ``last``, unless that is already done; return the last failure."""
         queue = self._queue(stream)
         failed = 0
         with self._working:

@@ -115,7 +115,7 @@ class FakeNvenc:
     made: list[dict[str, Any]] = field(default_factory=list)  # the arguments of every encoder
     asked: list[str] = field(default_factory=list)  # the codecs whose capabilities were queried
     reconfigured: list[_Reconfigure] = field(default_factory=list)  # every new set of rates
-    # The messages of each picture, by the picture's number.
+    # The pictures that came with messages, as (number, messages).
     sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
     open_sessions: int = 0
 
