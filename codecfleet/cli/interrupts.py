@@ -207,7 +207,7 @@ class Interrupts:
 def run_here(work: Coroutine[Any, Any, ResultT]) -> ResultT:
     """Run ``work`` in an event loop, and cancel it like any task if ``attach_here`` interrupts it.
 
-    ``asyncio.run`` would also cancel the tasks of ``work``; cancelled tasks do not wait for threads that use their files.
+    ``asyncio.run`` would also cancel the tasks of ``work``, and these would not wait for threads that use their files.
     """
     from asyncio import CancelledError, Runner
 

@@ -26,7 +26,7 @@ class Claim:
     limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
-    share: float = 0.0  # the largest fraction of the fleet's engines of one kind that the sessions use
+    share: float = 0.0  # the sum of the sessions' shares of the fleet; see ``Ledger.share_of``
 
     @property
     def first(self) -> PlacementOption:

@@ -81,7 +81,7 @@ class LocalPool(Pool):
         self._refuse_if_closed()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` in a thread; see ``Pool.submit``. The run ends with WorkerLost only if no thread can be started."""
+        """Run ``work`` in a thread; see ``Pool.submit``. WorkerLost means that no thread could be started."""
         self._refuse_if_closed()
         look = Look()
 
