@@ -203,7 +203,7 @@ class RecipeRequest:
         return f"{width}x{height} exceeds the {most} that its {engine.name} supports for {case.codec.value}"
 
     def recipe(self, decoder: Engine) -> Recipe:
-        """Compute the recipe of a session that ``decoder`` decodes and the demand's encoder kinds encode."""
+        """Return the recipe of a session in which ``decoder`` decodes and the demand's encoder kinds encode."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
         in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]

@@ -197,7 +197,7 @@ class _Decoder:
     def setReconfigParams(self, width: int, height: int) -> int:
         """Set the size to which the decoder adapts at the next change.
 
-        Raises ``FakeNvCodecError`` if the size exceeds the decoder's maximum.
+        Raises ``FakeNvCodecError`` if the decoder has begun, and the size exceeds the decoder's maximum.
         """
         if self._size is not None and (width > self._most[0] or height > self._most[1]):
             raise FakeNvCodecError("Resize dimensions must be lower than max width and height")
