@@ -1,7 +1,7 @@
 """A clock that stops while this process is stopped, for deadlines of other processes.
 
-The monotonic clock runs on while Ctrl-Z, a suspended machine or a frozen container stops this process. When this
-process continues, that clock would make every other process seem to have been silent all the time.
+The monotonic clock runs on while Ctrl-Z, a suspended machine or a frozen container stops this process. By that
+clock, every other process would seem to have been silent all that time.
 """
 
 import time

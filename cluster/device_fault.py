@@ -22,5 +22,5 @@ class DeviceFault:
     file: str  # the name of the input, so that one bad file does not count against several devices
     reason: str
     verdict: FaultVerdict
-    number: int = 0  # grows with each fault that a client reports; 0 before the report
+    number: int = 0  # counts the faults of one client; 0 until the client records the fault
     at_s: float = 0.0  # when the supervisor counted the fault, on its clock

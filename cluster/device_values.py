@@ -54,9 +54,9 @@ def device_condition(
 ) -> dict[str, Any]:
     """Return the condition of a GPU at the time of its machine's probe.
 
-    ``unplaceable`` says why the GPU may get no work, ``no_kernels`` why it cannot scale and convert pictures; each is
-    "" if it can. The use of NVDEC and NVENC counts all programs together. ``judged`` has the verdicts about the
-    machine's devices; ``uuid`` identifies the GPU or the slice.
+    ``unplaceable`` says why the GPU may get no work; "" if it may. ``no_kernels`` says why the GPU cannot scale and
+    convert pictures; "" if it can. The use of NVDEC and NVENC counts all programs together. ``judged`` has the verdicts
+    about the machine's devices; ``uuid`` identifies the GPU or the slice.
     """
     absences = Absences()
     memory = absences.value("memory", gpu.memory)

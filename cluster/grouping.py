@@ -60,7 +60,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def _parts(run: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the strings that show a run of names, each with the number of names that it covers."""
+    """Return the texts that stand for a run of names, each with the number of its names."""
     if len(run) >= _RUN_LEAST:
         return [(f"{run[0]} ... {run[-1]}", len(run))]
     return [(name, 1) for name in run]

@@ -275,7 +275,7 @@ class NodeEnded(WorkerLost):
 
 
 class WorkAbandoned(WorkerLost):
-    """A supervisor that received no reports of the program any more cancelled its work; the attempt does not count."""
+    """A supervisor cancelled the work, because the program's reports no longer arrived; the attempt does not count."""
 
 
 class WorkerOutOfMemory(WorkerLost):
@@ -319,7 +319,7 @@ class SessionLimit(DeviceError):
 
 
 class EngineBusy(DeviceError):
-    """An engine was still opening sessions, and the caller could use software instead."""
+    """The GPU was still opening sessions, and the caller could use software instead of waiting."""
 
     retry = Retry.ANYWHERE
 
@@ -355,7 +355,7 @@ class EncoderFailed(WorkError):
 
 
 class ProofFailed(WorkError):
-    """The proof found a difference between the pictures of the source and those of the output."""
+    """A check of an output, or of a file to package, found that something is missing or wrong."""
 
 
 class QueueUnavailable(WorkError):

@@ -17,7 +17,7 @@ AIM: Final = 0.9
 """The fraction of the remaining time that work on new nodes may take. The margin keeps a slight delay from causing
 requests for more nodes. Work on existing nodes may use all of the time."""
 CATCH_UP_S: Final = 60.0
-"""A late job whose end time was promised should end this long after a new node could have finished a segment."""
+"""A late job with a promised end time should end this long after a new node could have finished a segment."""
 COST_RATIO_MAX: Final = 2.0
 """For a job without a promised time, a group gets no new nodes if the job costs more there than this multiple of the
 cheapest group's cost."""

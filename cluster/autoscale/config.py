@@ -158,7 +158,7 @@ def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
 
 
 def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
-    """Refuse two groups with the same name, or with labels that one node could have."""
+    """Refuse two groups with the same name, or whose labels do not exclude each other."""
     names = [group.name for group in groups]
     for number, group in enumerate(groups):
         if names.index(group.name) < number:

@@ -123,7 +123,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return the group's capacity with at least ``nodes_min`` nodes; take nodes it lacks from ``budget``."""
+        """Return the group's nodes, filled up to ``nodes_min`` from ``budget`` as far as the limits allow."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))

@@ -44,7 +44,7 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Describe a group by its first probed node, and again by each node with other encoders than the last one."""
+        """Let ``node`` represent a group that has no node yet, or whose representative has other encoders."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
@@ -151,7 +151,7 @@ class Choice:
     decision: Decision
 
     def growth(self, last: Decision) -> str:
-        """Return the nodes added since the ``last`` decision, the reason for them, and the job's cost."""
+        """Return each group that grew since the ``last`` decision and why, the job's cost, and why the job is late."""
         sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
         more = [f"{size.group}: {size.reason}" for size in sizes]
         cost = f"about {self.forecast.cost:.2f} for the job, including the nodes' start and final idle time"

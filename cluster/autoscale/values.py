@@ -38,7 +38,7 @@ class NodeSeen:
 
     node: NodeId
     group: str
-    leases: int = 0  # how many segments run or may run on the node
+    leases: int = 0  # slots in use or planned; at least 1 while anything else keeps the node from being idle
     idle_since_s: float | None = None  # since when the node has had no leases; None if it has leases
     is_leaving: bool = False  # the node is ending and takes no more work
 

@@ -45,7 +45,7 @@ class Weight(Enum):
 
     BROKEN = "broken"  #: something does not work until a user fixes it
     LIMITED = "limited"  #: something works only partly, or slowly
-    NOTE = "note"  #: there is nothing to fix
+    NOTE = "note"  #: nothing is broken; a fix is optional
 
 
 @dataclass(frozen=True, slots=True)

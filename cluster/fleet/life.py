@@ -6,8 +6,8 @@
     HostEnded,       └───┘ └───────────────────┘        after too many losses: FAILED instead of STARTING
     Refused: again                HostEnded
 
-A first start is not repeated, because the caller has to fix the error. After a loss, failed starts are repeated until a
-deadline, because a cluster may be restarting.
+A first start that fails is not repeated, because the caller has to fix the error. After a loss, failed starts are
+repeated until a deadline, because a cluster may be restarting.
 """
 
 from dataclasses import dataclass, replace

@@ -178,7 +178,7 @@ class MeetingPlace:
         """
         end = socket.socket(socket.AF_UNIX)
         try:
-            end.settimeout(0)  # else a program that accepts nothing may hold its callers, and their lock
+            end.settimeout(0)  # a listener that accepts nothing must not block this process, which may hold the lock
             end.connect(self._reached(name))
             end.settimeout(None)
             _refuse_others(end)

@@ -46,7 +46,7 @@ class WorkRun(Generic[ResultT]):
 
     def __init__(self, give_up: Callable[[str], None]) -> None:
         self.result: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()  #: see ``Pool.submit``
-        self.origin: ResultOrigin | None = None  #: set with the result
+        self.origin: ResultOrigin | None = None  #: set when the work ends in a worker
         self._progress = RunProgress()
         self._give_up: Callable[[str], None] | None = give_up
         self.result.add_done_callback(self._ended)

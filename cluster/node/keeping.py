@@ -65,7 +65,7 @@ class _Kept:
             self.process.send_signal(signal.SIGTERM)
 
     def take(self, notice: Notice | None) -> None:
-        """Drain the node for as long as the notice allows, unless there is none or the node ends sooner anyway."""
+        """If there is a notice, drain the node for as long as it allows, unless the node ends sooner anyway."""
         if notice is not None and self._ends_sooner(notice.why, notice.left_s):
             self._order(notice.left_s)
 
@@ -168,7 +168,7 @@ def keep(
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return when all processes have ended.
 
     Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
-    ``notice_s``. The ``driver`` runs from when the node joins until it drains, and obeys orders sent by
+    ``notice_s``. The ``driver`` starts when the node joins, stops when the node drains, and obeys orders sent by
     ``tell_keeper``. Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not
     start, or ended by itself.
     """
@@ -250,7 +250,7 @@ def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def remove_dead_listeners(since_s: float) -> None:
-    """Remove sockets of Python's ``multiprocessing`` that killed processes of Ray have left, with their folders.
+    """Remove the sockets that killed processes of Ray left in folders of ``multiprocessing``, and these folders.
 
     Folders of other users, and folders that have not changed since ``since_s`` (in seconds since 1970), stay.
     """

@@ -62,7 +62,7 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
 
     ``survey`` returns the machine's offer; it is slow, so it is called last. Raises UsageError: the options contradict
     each other, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another
-    program uses the head's port, or the head refuses our token.
+    program uses the head's port, or the head refuses this user's token.
     """
     notes = []
     if check_options(options, os.environ):

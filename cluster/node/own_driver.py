@@ -16,7 +16,7 @@ from ..queue.guard import CLAIM, HOLD, PROGRAM, STOP_S
 
 AGAIN: Final = Backoff(first_s=1.0, most_s=60.0)
 STEADY_S: Final = 60.0
-"""After a driver has run for this long, the waits before its restarts begin with the shortest again."""
+"""If a driver has run for this long, the wait before its next restart is the shortest again."""
 HAND_BACK_S: Final = STOP_S + 5
 """How long a driver may take to stop its jobs and hand them back."""
 LAST_LINES_S: Final = 1.0

@@ -116,7 +116,7 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
 def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set for the ``ray`` command; they never contain the token.
 
-    If a cluster launcher has set resources or labels in ``around``, this replaces them as ``exports`` does.
+    If a cluster launcher has set resources or labels in ``around``, those of ``exports`` replace them.
     """
     return {
         **(exports(offer, around) if {RESOURCES, LABELS} & around.keys() else {}),

@@ -16,8 +16,8 @@ SERVER: Final = ("169.254.169.254", 80)
 ANSWER_S: Final = 1.0
 ANSWER_BYTES: Final = 65_536
 TRIES: Final = 6
-"""What follows this many failures in a row depends on whether there should be a server. If one has answered before, or
-the user has named the cloud, the failure is logged once. Otherwise the servers are asked only every ``RARELY_S``.
+"""After this many failures in a row: if a server has answered before, or the user has named the cloud, the failure is
+logged once; otherwise, the servers are asked only every ``RARELY_S`` from then on.
 """
 RARELY_S: Final = 60.0
 _AGAIN: Final = Backoff(first_s=1.0, most_s=5.0)

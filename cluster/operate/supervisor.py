@@ -90,8 +90,8 @@ async def read_history(stations: tuple[StationId, ...]) -> History | None:
 async def order_node(order: Order, node: str) -> None:
     """Cordon, drain or uncordon a node, given by host name or the beginning of its Ray id.
 
-    This starts a supervisor if there is none, because a driver of a queue may run on the node. Raises UsageError: the
-    name fits no node, or several.
+    If there is no supervisor, start one, because a driver of a queue may run on the node. Raises UsageError: the name
+    fits no node, or several.
     """
 
     async def ask(actor: Actor) -> Status | str:

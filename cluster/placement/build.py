@@ -70,7 +70,7 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
     """Return a device with its memory, licence and compatibility verdicts.
 
     A Tegra's GPU may allocate part of the shared memory (CUDA for Tegra 2.2). If CUDA does not work on a device, the
-    device is closed.
+    device is put into quarantine.
     """
     uuid = known(gpu.uuid, "")
     own_uuid = device.device if device.kind.is_slice else uuid
@@ -170,7 +170,7 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
 
 
 def _counts(asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str) -> dict[Engine, int]:
-    """Return each kind's engine count: from the driver, a trial or documentation; otherwise 1 if the engine works."""
+    """Return each kind's engine count: from the driver, a trial or documentation, else 1; 0 if all trials failed."""
     counts = {entry.engine: entry.count for entry in asked}
     model = load_hardware().model_of(name)
     documented = {} if model is None else model.engines

@@ -56,7 +56,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield labels for the capabilities of a node's ``offered`` devices, except devices that a probe has closed."""
+    """Yield labels for the capabilities of a node's ``offered`` devices, except devices in quarantine."""
     able = (device for device in node.gpus if device.state is not DeviceState.QUARANTINED)
     gpus = [device for device in able if device.device in offered]
     found = sorted({case for gpu in gpus for case in _codecs(gpu)})

@@ -135,7 +135,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
-    """Cap a curve at ``fps_max``; the curve ends at the first number of sessions that would exceed the cap."""
+    """Cap a curve at ``fps_max``; the curve ends at the first number of sessions that reaches the cap."""
     below = tuple(point for point in curve if point[1] < fps_max)
     if len(below) == len(curve):
         return curve

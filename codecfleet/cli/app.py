@@ -98,7 +98,7 @@ def _commands(name: str) -> Commands:
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program. Only the commands in ``named`` are loaded; the help only lists the others."""
+    """Return the program. Only the commands in ``named`` are loaded; the others only appear in the help."""
     import typer
 
     app = typer.Typer(

@@ -113,7 +113,7 @@ class Interrupts:
         self._is_over = True
         if self._watched is not None:
             signal.set_wakeup_fd(-1)
-        # The deadline of a cancelled run also limits the exit of the interpreter, during which Ray may end.
+        # A cancelled run keeps its deadline, because Ray may end only while the interpreter exits.
         if self._state.phase is not Phase.CANCELLING:
             self.disarm()
         for number, handler in self._before.items():
@@ -160,8 +160,8 @@ class Interrupts:
         """Start a thread that the C handler wakes at each signal, even while the main thread is busy.
 
         Python runs ``_on_signal`` only between two bytecodes of the main thread, and so not during a system call that
-        began just after the signal. A handler could not start the thread, because it might wait for a lock that the
-        interrupted code holds.
+        began just after the signal. A handler could not start the thread, because the start might wait for a lock that
+        the interrupted code holds.
         """
         mine, self._watched = socket.socketpair()
         self._watched.settimeout(0)
@@ -207,7 +207,7 @@ class Interrupts:
 def run_here(work: Coroutine[Any, Any, ResultT]) -> ResultT:
     """Run ``work`` in an event loop, and cancel it like any task if ``attach_here`` interrupts it.
 
-    ``asyncio.run`` would also cancel the tasks of ``work``, which would then not wait for threads that use their files.
+    ``asyncio.run`` would also cancel the tasks of ``work``, and these would not wait for threads that use their files.
     """
     from asyncio import CancelledError, Runner
 
@@ -219,7 +219,7 @@ def run_here(work: Coroutine[Any, Any, ResultT]) -> ResultT:
         except KeyboardInterrupt:
             task.cancel()
             with contextlib.suppress(CancelledError):
-                return loop.run_until_complete(task)  # its output was already being published
+                return loop.run_until_complete(task)  # the output was already being published
             raise
 
 

@@ -41,7 +41,7 @@ class Surveyed:
     """A cluster's nodes, and the nodes that it would add for a plan."""
 
     inventory: "Inventory"
-    growth: str = ""  #: which nodes would be requested, and why; "" if the cluster does not grow by itself
+    growth: str = ""  #: which nodes would be requested and why, or that this is unknown; "" without autoscaling
 
 
 def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:

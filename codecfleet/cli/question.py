@@ -23,7 +23,7 @@ class Question:
     files: FileUse | None = None  #: None if the files are unknown before the run, or if the command uses other machines
     done_to_frames: str = "compared"  #: what has happened to the frames that ``FrameCounter`` counts
     display: Callable[[TextIO, TextIO], View] | None = (
-        None  #: what shows events, for stdout and stderr; None counts frames
+        None  #: makes the view of events for stdout and stderr; None for a ``FrameCounter``
     )
     interrupted_step: str = ""  #: the advice after a signal
 

@@ -18,7 +18,7 @@ class FileUse:
     """
 
     reads: tuple[str, ...]  #: paths and URLs
-    writes: tuple[str, ...] = ()  #: paths and URLs, each in an existing folder
+    writes: tuple[str, ...] = ()  #: paths and URLs; their folders need not exist yet
     starts_workers: bool = False
     address: str | None = None  #: the cluster that the command names
     may_use_gpu: bool = True

@@ -158,14 +158,14 @@ class Services:
         return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
-        """Take stills on the cluster at an address; by default, on the cluster that the environment names."""
+        """Take stills on the cluster at the address or in the environment, or else on this machine."""
         from ..jobs.one_job import run_stills
 
         report = run_here(run_stills(spec, address, progress, keeps_record=has_driver()))
         return _tell_published(report)
 
     def ladder(self, spec: "LadderSpec", address: str | None, tell: "Callable[[Event], None]") -> Answer:
-        """Make a ladder on the cluster at an address; by default, on the cluster that the environment names."""
+        """Make a ladder on the cluster at the address or in the environment, or else on this machine."""
         from ..jobs.one_job import run_ladder
 
         report = run_here(run_ladder(spec, address, tell, keeps_record=has_driver()))

@@ -34,7 +34,7 @@ def size_text(size_bytes: int | None) -> str:
 
 
 def progress_text(progress: "BatchProgress") -> str:
-    """Return the progress of a batch: ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left``."""
+    """Return ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left, 1.2 GB saved``."""
     parts = [f"{progress.done}/{progress.files} done"]
     parts += [f"{progress.failed} failed"] if progress.failed else []
     parts += [f"{len(progress.running)} running", f"{progress.waiting} waiting", f"{progress.fps:.1f} fps"]

@@ -145,7 +145,7 @@ class RichView(ProofView):
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
-        """Show the only segment in ``running`` in a row; hide the row if ``running`` is empty."""
+        """Show ``running``, which is at most one segment, in a row; hide the row if there is none."""
         for segment, done, to_do in running:
             name, detail = f"segment {segment}", f"{done}/{to_do} frames"
             self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)

@@ -82,7 +82,7 @@ class WebAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Admits requests that have the ``token``; if there is none, admits requests whose ``Host`` names this machine.
+    """Admits requests that have the ``token`` or, if no token is set, requests whose ``Host`` names this machine.
 
     The check of ``Host`` prevents DNS rebinding: if the name of a foreign site resolves to 127.0.0.1, its requests
     still have that name as ``Host``.

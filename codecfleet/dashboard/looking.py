@@ -26,7 +26,7 @@ _NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a mom
 
 
 class Looking:
-    """The newest snapshot of the fleet behind ``open_desk``; ``clock`` returns monotonic seconds."""
+    """Keeps the newest snapshot of the fleet that ``open_desk`` reaches; ``clock`` returns monotonic seconds."""
 
     def __init__(
         self,

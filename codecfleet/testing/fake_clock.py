@@ -36,6 +36,6 @@ class FakeClock:
 
 
 async def all_quiet() -> None:
-    """Run tasks until every task waits for something."""
+    """Run tasks for so many turns that every task then waits for something."""
     for _ in range(TURNS_TO_QUIET):
         await asyncio.sleep(0)

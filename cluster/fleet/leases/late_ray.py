@@ -20,7 +20,7 @@ SOONER: Final = "the CPU finishes the job before a GPU's worker process starts"
 
 
 def gpus_pay(demand: Demand, slots: int) -> bool:
-    """Return whether a job may use GPUs, and the CPU would take longer for it than GPUs take to start.
+    """Return whether a job may use GPUs, and would take longer on the CPU than GPUs take to start.
 
     A job of unknown speed is assumed to be long.
     """
@@ -57,7 +57,7 @@ class LateRay:
         return self.followed(demand)
 
     def followed(self, demand: Demand) -> Demand:
-        """Return a demand under the current limit, without lifting the limit."""
+        """Return a demand, limited to software if ``bounded`` has not lifted the limit yet."""
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:

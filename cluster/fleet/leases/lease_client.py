@@ -34,8 +34,8 @@ ANSWER_S = 15.0
 RENEW_S = 1.0
 """How long the supervisor may wait before it answers a report while nothing changes."""
 COALESCE_S = 0.005
-"""How long changes are collected before a report, multiplied by the number of reported jobs, because long reports cost
-more to read.
+"""How long changes are collected before a report; while a call is pending, this long for each reported job, because
+long reports cost more to read.
 """
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
@@ -54,8 +54,9 @@ Ray takes about 65 s to notice that a node is frozen; only then does it restart 
 class LeaseClient:
     """A pool's connection to a supervisor and its workers, with the newest ``grants``.
 
-    ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach, the grants become
-    unrecoverable and ``lost`` says why; a new connection may succeed. Reports describe ``demands`` and ``leases``.
+    ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach,
+    ``grants.unrecoverable`` and ``lost`` say why; a new connection may succeed. Reports describe ``demands`` and
+    ``leases``.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class LeaseClient:
     async def enter(self) -> None:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        A supervisor that does not answer may be restarting on another node, so this tries again for
-        ``ENTER_PATIENCE_S``. Raises FleetUnavailable.
+        A supervisor that does not answer may be restarting on another node, so the attempt is repeated
+        for ``ENTER_PATIENCE_S``. Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + ENTER_PATIENCE_S
@@ -150,8 +151,8 @@ class LeaseClient:
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
                 # The supervisor answers a pending call when a newer call arrives, so at most one call is pending for
-                # long. It can send urgent news only as the answer to a pending call, so if no call is pending, the next
-                # call follows soon.
+                # long. Without a pending call, the supervisor could not send urgent news, so the next call then follows
+                # soon.
                 await asyncio.sleep(COALESCE_S * (max(1, self._jobs) if calls else 1))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)

@@ -228,7 +228,7 @@ end. Meanwhile a heartbeat reports the refusal to the supervisor, which then gra
 MARGIN_S: Final = 3.0
 """How long before the end of a node the supervisor ends the node's workers."""
 LONGEST_KEPT: Final = 0.9
-"""The factor by which each shorter task of a job reduces the longest known time, because times vary."""
+"""Each shorter task of a job multiplies the job's longest known time by this factor, because times vary."""
 
 
 @dataclass(slots=True, eq=False)

@@ -134,7 +134,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Yield why a job could not be placed; for each device, why it cannot use the preferred encoder kind."""
+        """Yield why a job could not be placed, then why each device cannot serve it with the preferred encoder kind."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:

@@ -20,13 +20,13 @@ class Claim:
     demand: Demand
     wanted: int  # how many sessions the demand can use
     weight: float
-    # The options for each choice of encoder kinds, the fastest first.
+    # The options for each choice of encoder kinds; the choice with which the job ends soonest comes first.
     choices: list[Options] = field(default_factory=list)
     options: Options = field(init=False)  # the chosen element of ``choices``, if any
     limit: int = 0  # how many sessions are worth opening: ``wanted``, minus those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
-    share: float = 0.0  # the largest fraction of the fleet's engines of one kind that the sessions use
+    share: float = 0.0  # the sum of the sessions' shares of the fleet; see ``Ledger.share_of``
 
     @property
     def first(self) -> PlacementOption:
@@ -50,7 +50,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        # The claims whose only session is on each device, by the device's index.
+        # For each device, by index: the claims whose only session is there.
         self._holders: dict[int, list[Claim]] = {}
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}
@@ -63,7 +63,7 @@ class Fill:
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each claim's encoder kinds: those that finish soonest with the capacity that earlier claims leave."""
+        """Choose the encoder kinds that end each claim's job soonest with the capacity that earlier claims leave."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []

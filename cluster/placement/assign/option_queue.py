@@ -86,7 +86,7 @@ class OptionQueue:
     def _best(self, positions: Sequence[int]) -> _Entry | None:
         """Return the best option that fits on a host; None if no option fits."""
         best: _Entry | None = None
-        like: PlacementOption | None = None  # the last option examined: one with its recipe and loads is no better
+        like: PlacementOption | None = None  # a later option with this recipe and these loads is no better
         for position in positions:
             site, recipe, rank, _ = option = self._options[position]
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:

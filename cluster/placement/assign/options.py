@@ -68,7 +68,7 @@ class Options:
 
     @cached_property
     def refused(self) -> dict[str, tuple[str, ...]]:
-        """The reasons why devices have no option, in the inventory's order of the devices."""
+        """The devices that have no option, by the reason, in the inventory's order."""
         refused: dict[str, list[Site]] = {}
         for members, recipes in self._answers:
             if isinstance(recipes, str):

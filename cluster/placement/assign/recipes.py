@@ -126,7 +126,7 @@ class RecipeRequest:
         """Return why a GPU is not worth using if it only decodes; "" if it is worth using.
 
         ``hybrid`` decodes on the GPU and encodes on the cores. Documented rates decide until the cores have been
-        measured beside this GPU; measured rates of the cores alone would send work back and forth.
+        measured beside this GPU; with measured rates of the cores alone, the decision would keep changing.
         """
         cores = beside(self.processor, self.device.name)
         is_measured = all(measured_core_fps(self.rates, cores, stage) > 0 for stage in self.stages.encodes)
@@ -203,7 +203,7 @@ class RecipeRequest:
         return f"{width}x{height} exceeds the {most} that its {engine.name} supports for {case.codec.value}"
 
     def recipe(self, decoder: Engine) -> Recipe:
-        """Compute the recipe of a session that ``decoder`` decodes and the demand's encoder kinds encode."""
+        """Return the recipe of a session in which ``decoder`` decodes and the demand's encoder kinds encode."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
         in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]

@@ -1,4 +1,4 @@
-"""How many encoder sessions a device or machine takes, learnt from refusals; documented caps change with drivers."""
+"""Caps on encoder sessions of devices and machines, learnt from refusals; documented caps change with drivers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -80,7 +80,7 @@ class Demand:
 
     @property
     def chooses_encoder(self) -> bool:
-        """Whether the job may use NVENC, and the encoder kind of one of its tracks is still open."""
+        """Whether the job may use NVENC, and has a track whose encoder kind is not chosen yet."""
         return self.encoder is not EncoderChoice.SOFTWARE and any(each.kind is None for each in self.renditions)
 
     @property

@@ -82,7 +82,7 @@ class Node:
     memory_bytes: int | None = None
     speed: float = 1.0  # the speed of the node's cores, relative to the reference core
     system_encoder_sessions_max: int | None = None  # the most encoder sessions on all GPUs of the node together
-    shown: ShownGpus | None = None  # all names of the node's GPUs, as Ray sees the GPUs; None if NVML was not asked
+    shown: ShownGpus | None = None  # the node's GPUs, with what limits them for Ray; None if NVML was not asked
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
     pyav: str = ""  # PyAV's version, "" if unknown

@@ -138,7 +138,7 @@ class CasesOutcome:
     """The results of all cases."""
 
     results: dict[str, Any]  #: the result of each finished case
-    deaths: dict[str, ChildOutcome]  #: how the child ended, for each case during which it ended
+    deaths: dict[str, ChildOutcome]  #: for each case that ended its child: how the child ended
     untried: tuple[str, ...]
     problem: str  #: why cases were not tried; "" if all were tried
 

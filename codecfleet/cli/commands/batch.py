@@ -166,8 +166,8 @@ def _batch(
     report: str | None = named(
         "--report",
         "FILE.html",
-        "Write an HTML page about the run to this file, even if it ends early: speed, failures, engines, segments "
-        "by worker, sizes. Default: none.",
+        "Write an HTML page about the run to this file, even if the run ends early: speed, failures, engines, "
+        "segments by worker, sizes. Default: none.",
         RULES,
     ),
     as_json: bool = EVENTS,

@@ -23,10 +23,10 @@ _IDLE_MINUTES_MAX: Final = 60 * 24 * 365
 _GB: Final = 1_000_000_000
 
 FREE_MEMORY = valued(
-    "--free-memory-gb", "N", "A driver claims a job only while this much memory is free, in GB. Default: 0."
+    "--free-memory-gb", "N", "A driver claims a job only while at least N GB of memory are free. Default: 0."
 )
 FREE_DISK = valued(
-    "--free-disk-gb", "N", "A driver claims a job only while TMPDIR has this much free space, in GB. Default: 0."
+    "--free-disk-gb", "N", "A driver claims a job only while at least N GB are free in TMPDIR. Default: 0."
 )
 
 

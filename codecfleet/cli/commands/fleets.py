@@ -90,7 +90,7 @@ def _dashboard(
     ),
     port: str | None = valued("--port", "N", f"Listen on this port; 0 picks a free one. Default: {PORT}."),
     ask_token: bool = flag(
-        "--ask-token", "Ask for the token on loopback too: behind a proxy, or on a machine with other users."
+        "--ask-token", "Ask for the token on loopback too. Needed behind a proxy, or on a machine with other users."
     ),
 ) -> Dashboard:
     number = PORT if port is None else parse_count("--port", port, least=0, most=_PORT_MAX)

@@ -64,7 +64,7 @@ def _keep(node: "PreparedNode", stderr: TextIO) -> int:
         if is_logged():
             log(action, line)
         else:
-            with suppress(OSError):  # nobody reads it any more
+            with suppress(OSError):  # nobody reads stderr any more
                 print(f"codecfleet: {line}", file=stderr, flush=True)
 
     for note in node.notes:

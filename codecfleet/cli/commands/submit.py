@@ -30,7 +30,7 @@ _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "ladder", "still
 JOB_SERVER = named(
     "--address",
     "URL",
-    "The address of a cluster's job server, which is that of Ray's dashboard: http://HEAD:8265. Default: the "
+    "The address of a cluster's job server, the same as of Ray's dashboard: http://HEAD:8265. Default: the "
     "environment's RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none, so that a queue is used.",
 )
 QUEUE = named(
@@ -56,7 +56,7 @@ class JobsPlace:
 
     @classmethod
     def of(cls, queue: str | None, address: str | None, *, asks_cluster: bool = True) -> Self:
-        """Return the place that a command names. Raises UsageError if it names two places."""
+        """Return the place that a command names, or the default place. Raises UsageError if both options are given."""
         from ...cluster.submission.job_server import named_job_server
         from ...jobs.request.config import load_config
 

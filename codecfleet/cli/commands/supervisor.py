@@ -44,7 +44,7 @@ FLEET_ADDRESS = usual_address_of(f"{_CLUSTER}, else this machine's warm fleet.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A parsed ``status --watch`` or, on a terminal, ``top``: shows the status every second."""
+    """Shows the status every second: for ``status --watch`` and, on a terminal, for ``top``."""
 
     address: str | None
     as_json: bool

@@ -155,7 +155,7 @@ class FakeClusterBackend(ClusterBackend):
             self._give_back(worker)
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Call the entry of the node in ``healths``: the poll of a ``HealthPoll``, or another function of the test."""
+        """Call the node's function in ``healths``, such as the poll of a ``HealthPoll``."""
         self.polled.append(node)
         return self.healths[node](frozenset(pids))
 

@@ -107,7 +107,7 @@ class FakeFleet:
             await asyncio.Event().wait()
 
     async def transcode(self, spec: TranscodeSpec, *, keeps_record: bool = False) -> FakeJob:
-        """Start a job that plays the script; it has no record to keep."""
+        """Start a job that plays the script; ``keeps_record`` has no effect."""
         del keeps_record
         self.specs.append(spec)
         self.jobs.append(FakeJob(self._script, self._error, hangs=self._hangs))

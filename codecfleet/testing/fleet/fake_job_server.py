@@ -16,7 +16,7 @@ class FakeJobServer(JobServer):
     log_pieces: Sequence[str] = ()  # the pieces of output that each job prints
     end: RayJob = field(default_factory=lambda: RayJob("", JobPhase.SUCCEEDED, exit_code=0))  # how each job ends
     pending: int = 0  # how many queries about a job are answered with "pending"
-    breaks_after: Sequence[int] = ()  # how many pieces each of the first reads of a log returns before it fails
+    breaks_after: Sequence[int] = ()  # the first reads of a log fail, each after this many pieces
     refusals: int = 0  # how many queries about accepted jobs fail
     address: str = "http://head:8265"
     submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs by name

@@ -88,7 +88,7 @@ class FakeHosts(_InThisLoop):
         return self._start(partial(self._serve_pool, len(self._lost) - 1))
 
     def lose_ray(self) -> None:
-        """Make the newest host lose its Ray. After that, it reports no errors until it is killed."""
+        """Make the newest host lose its Ray; from then on, the host reports no errors until it is killed."""
         self._lost[-1] = "its Ray ended"
 
     async def _serve_pool(self, number: int, end: socket.socket) -> None:

@@ -77,11 +77,11 @@ class LocalPool(Pool):
         )
 
     async def start(self) -> None:
-        """Do nothing, because threads start with their first work."""
+        """Only refuse a closed pool: threads start with their first work."""
         self._refuse_if_closed()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` in a thread; see ``Pool.submit``. Raises WorkerLost only if no thread can be started."""
+        """Run ``work`` in a thread; see ``Pool.submit``. WorkerLost means that no thread could be started."""
         self._refuse_if_closed()
         look = Look()
 

@@ -108,7 +108,7 @@ class FakeCudaDriver:
         return self._allocated("cuMemAlloc", size_bytes)
 
     def cuMemFree(self, address: int) -> Answer:
-        """Free memory after all work in all streams is done."""
+        """Do all queued work of all streams, then free memory."""
         for stream in [*self.default_streams, *self.streams]:
             self._run(stream)
         return self._freed("cuMemFree", address)
@@ -183,7 +183,7 @@ class FakeCudaDriver:
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
     def _run(self, stream: int, last: Callable[[], int] | None = None) -> int:
-        """Do the work of a stream up to ``last``, unless that is already done; return the first failure."""
+        """Do the work of a stream up to ``last``, unless that is already done; return the last failure."""
         queue = self._queue(stream)
         failed = 0
         with self._working:
@@ -221,7 +221,7 @@ class FakeCudaDriver:
         self._queue(stream).append(work)
 
     def forget(self, address: int) -> None:
-        """Forget memory that the owner released without a call."""
+        """Forget memory that its owner released without calling ``cuMemFree``."""
         with self._lock:
             self.memory.pop(address, None)
 

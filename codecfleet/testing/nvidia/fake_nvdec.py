@@ -70,7 +70,7 @@ class FakeNvdec:
     supported: frozenset[str] = frozenset(CODECS)  # the codecs that the device decodes, under FFmpeg's names
     sides: tuple[int, int] = (48, 8192)  # the smallest and the largest side of a picture
     caps_code: int = 0  # the error code of capability queries; 0 for success
-    left_out: frozenset[int] = frozenset()  # numbers of pictures, counted over all sessions, that are never returned
+    left_out: frozenset[int] = frozenset()  # which pictures are never returned, by their numbers over all sessions
     spare_bytes: int = 0  # by how much each frame overstates its size
     sei_messages: tuple[tuple[int, bytes], ...] = ()  # the (type, payload) pairs of every picture
     statistics: dict[str, list[int]] | None = None  # decode statistics of each picture; None if the driver has none
@@ -197,7 +197,7 @@ class _Decoder:
     def setReconfigParams(self, width: int, height: int) -> int:
         """Set the size to which the decoder adapts at the next change.
 
-        Raises ``FakeNvCodecError`` if the size exceeds the decoder's maximum.
+        Raises ``FakeNvCodecError`` if the decoder has begun, and the size exceeds the decoder's maximum.
         """
         if self._size is not None and (width > self._most[0] or height > self._most[1]):
             raise FakeNvCodecError("Resize dimensions must be lower than max width and height")
@@ -248,7 +248,7 @@ class _Decoder:
         return surfaces
 
     def _look_at(self, coded: bytes) -> None:
-        """Compare the sequence with the first one, which determined how many surfaces the decoder has."""
+        """Note a sequence that differs from the first one, because the decoder has only the first one's surfaces."""
         if self._codec not in ("h264", "hevc"):
             return
         hevc = self._codec == "hevc"

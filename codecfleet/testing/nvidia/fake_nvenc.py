@@ -110,12 +110,12 @@ class FakeNvenc:
     )
     sessions_max: int = 1000  # how many encoders may be open at the same time
     faults: dict[str, int] = field(default_factory=dict)  # the status of each driver function that fails
-    swallow: frozenset[int] = frozenset()  # numbers of packets that are never returned
-    swapped: frozenset[int] = frozenset()  # numbers of packets that are returned only after the following packet
+    swallow: frozenset[int] = frozenset()  # which packets are never returned, by number
+    swapped: frozenset[int] = frozenset()  # which packets are returned only after the next one, by number
     made: list[dict[str, Any]] = field(default_factory=list)  # the arguments of every encoder
     asked: list[str] = field(default_factory=list)  # the codecs whose capabilities were queried
     reconfigured: list[_Reconfigure] = field(default_factory=list)  # every new set of rates
-    # The messages of each picture, by the picture's number.
+    # The pictures that came with messages, as (number, messages).
     sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
     open_sessions: int = 0
 

@@ -65,7 +65,7 @@ class FakeNvml:
         raise KeyError(uuid)
 
     def at(self, at_s: float, change: Callable[[], object]) -> None:
-        """Schedule a change, which the first query at or after that time applies.
+        """Schedule a change; the first query at ``at_s`` or later applies it.
 
         nvml.at(20, lambda: nvml.raise_xid("GPU-1", 48))
         """

@@ -61,7 +61,7 @@ def refusal(device: FakeNvmlDevice, function: str) -> int:
 
 
 def check(device: FakeNvmlDevice, function: str, *, of_a_part: bool = False) -> None:
-    """Refuse a query if the device is lost, has a fault for the query, or never answers the query."""
+    """Refuse a query if the device is lost, has a fault for the query, or is of a kind that does not answer it."""
     if device.lost_code:
         refuse(device.lost_code)
     if function in device.faults:
