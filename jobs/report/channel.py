@@ -138,7 +138,8 @@ def log_event(event: Event) -> None:
             _log(LogAction.SEGMENT_DONE, line, event, event.segment)
         case events.Done():
             report = event.report
-            line = f"{report.output} is published: {counted(report.frames, 'frame')} in {report.timings_s['total']:.1f} s"
+            frames, total_s = counted(report.frames, "frame"), report.timings_s["total"]
+            line = f"{report.output} is published: {frames} in {total_s:.1f} s"
             _log(LogAction.JOB_DONE, line, event)
 
 
