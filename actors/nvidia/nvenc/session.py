@@ -116,7 +116,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             wanted = _changed_rates(self._rates, change)
         except (TypeError, ValueError) as error:
             message = f"{self.name} cannot change its rates: {error}"
-            raise Unsupported(message, "docs/frames.md lists the values of RateChange.") from None
+            raise Unsupported(message, "docs/nvenc.md lists the settings of RateChange.") from None
         _check_rates(self._nvenc, wanted)
         native = self._encoder.call("GetEncodeReconfigureParams")
         _put_rates(wanted, native)
