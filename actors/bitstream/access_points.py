@@ -103,8 +103,8 @@ def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
 
     The units are views if ``data`` is a view.
     """
-    at = 0
-    while at + length_bytes < len(data):
+    at, last = 0, len(data) - length_bytes
+    while at < last:
         begin = at + length_bytes
         at = begin + int.from_bytes(data[at:begin], "big")
         if at > begin:

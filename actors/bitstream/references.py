@@ -29,7 +29,7 @@ _HEVC_HEADER_BYTES: Final = 2
 class UnreferencedPackets:
     """Finds a track's unreferenced packets; for codecs other than H.264 and HEVC, every packet counts as referenced.
 
-    Packets are given in demux order, and each must show exactly one whole picture.
+    Packets are given in demux order, each to ``holds`` or ``pass_over``, and each must show exactly one whole picture.
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -40,8 +40,13 @@ class UnreferencedPackets:
         if self._hevc:
             self._sub_layers = max(map(_sub_layers, configuration_units(extradata, hevc=True)), default=1)
 
+    def pass_over(self, packet: "Packet[VideoStream]") -> None:
+        """Read only what later packets depend on: parameter sets of HEVC. This costs nothing for other codecs."""
+        if self._hevc:
+            self.holds(packet)
+
     def holds(self, packet: "Packet[VideoStream]") -> bool:
-        """Return whether no other picture refers to the packet's picture. Call it for every packet."""
+        """Return whether no other picture refers to the packet's picture."""
         if not self._is_known or changes_configuration(packet):
             return False
         found = False

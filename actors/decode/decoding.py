@@ -167,8 +167,7 @@ class SoftwareDecoder(PictureDecoder[VideoFrame]):
         if wanted is None:
             yield from _decoded(track.context, packets, tally)
             return
-        if wanted.by_packet:
-            packets = wanted.needed(track.context.name, track.context.extradata or b"", packets)
+        packets = wanted.needed(track.context.name, track.context.extradata or b"", packets)
         for number, frame in _decoded(track.context, packets, tally):
             if wanted.has(number, frame.pts):
                 yield number, frame

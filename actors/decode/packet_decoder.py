@@ -17,7 +17,7 @@ from ..media.values import HdrStatic, StatedPicture
 from .decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT, decode_packet
 from .describe import stated_picture
 from .nvdec_support import CodedTrack, track_facts
-from .wanted import WantedPictures, shifted_ticks
+from .wanted import WantedPictures
 
 if TYPE_CHECKING:
     from .decoding import VideoPacket
@@ -74,7 +74,7 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
         """
         coded, wanted = track_facts(track.stream), track.wanted
         if wanted is not None:
-            packets = _needed(coded, wanted, packets)
+            packets = wanted.needed(coded.codec, coded.extradata, packets)
         with closing(self.begin(coded, track.context, tally, wanted)) as decoding:
             pictures = _pictures(decoding, packets)
             yield from pictures if wanted is None else _last_after_end(pictures)
@@ -97,22 +97,6 @@ def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator
         held = following
     if held is not None:
         yield held
-
-
-def _needed(
-    coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
-) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets up to the last wanted picture's packet; all packets if times do not identify packets."""
-    if not wanted.by_packet:
-        yield from packets
-        return
-    left = set(wanted.ticks)
-    for number, packet in wanted.needed(coded.codec, coded.extradata, packets):
-        yield number, packet
-        if packet.pts is not None:
-            left.discard(shifted_ticks(number, packet.pts, wanted.shifts, wanted.tick_divisor))
-        if not left:
-            return
 
 
 class KeyframeHdr:

@@ -30,11 +30,27 @@ class WantedPictures:
     def needed(
         self, codec: str, extradata: bytes, packets: "Iterator[tuple[int, Packet[VideoStream]]]"
     ) -> "Iterator[tuple[int, Packet[VideoStream]]]":
-        """Yield the packets, except those of unwanted pictures to which no other picture refers."""
+        """Yield the packets up to the last wanted picture's; all packets, if times do not identify packets.
+
+        Packets of unwanted pictures to which no other picture refers are left out.
+        """
+        if not self.by_packet:
+            yield from packets
+            return
         unreferenced = UnreferencedPackets(codec, extradata)
+        left: set[int | None] = set(self.ticks)
         for number, packet in packets:
-            if not unreferenced.holds(packet) or self.has(number, packet.pts):
-                yield number, packet
+            ticks = packet.pts
+            if ticks is not None:
+                ticks = shifted_ticks(number, ticks, self.shifts, self.tick_divisor)
+            if ticks in self.ticks:
+                unreferenced.pass_over(packet)
+                left.discard(ticks)
+            elif unreferenced.holds(packet):
+                continue
+            yield number, packet
+            if not left:
+                return
 
 
 def shifted_ticks(packet: int | None, pts: int, shifts: tuple[TimeShift, ...], tick_divisor: int) -> int:

@@ -195,19 +195,24 @@ class KeptSources:
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
         """Close the sources that have been idle for longer than ``longer_than_s``."""
         latest_s = self._clock() - longer_than_s
-        self._close(lambda _, last_s: last_s <= latest_s)
+        with self._lock:
+            # The facts are in the order of their last use.
+            while self._openings and next(iter(self._openings.values())).last_s <= latest_s:
+                del self._openings[next(iter(self._openings))]
+        self._close(lambda each: each.idle_since_s <= latest_s)
 
     def forget(self, source: str) -> None:
         """Close the idle containers of a source. Facts about a local file stay known for ``IDLE_S``."""
-        self._close(lambda key, _: key[0] == source, facts=isinstance(source, HeldSource) or not is_local(source))
+        if isinstance(source, HeldSource) or not is_local(source):
+            with self._lock:
+                self._openings = {key: each for key, each in self._openings.items() if key[0] != source}
+        self._close(lambda each: each.key is not None and each.key[0] == source)
 
-    def _close(self, is_over: Callable[[_Key, float], bool], *, facts: bool = True) -> None:
-        """Close the idle sources for which ``is_over(key, last used)`` is true; ``facts`` also drops their facts."""
+    def _close(self, is_over: Callable[[OpenSource], bool]) -> None:
+        """Close the idle sources for which ``is_over`` is true."""
         with self._lock:
-            closing = [each for each in self._idle if each.key and is_over(each.key, each.idle_since_s)]
+            closing = [each for each in self._idle if is_over(each)]
             self._idle = [each for each in self._idle if each not in closing]
-            if facts:
-                self._openings = {key: each for key, each in self._openings.items() if not is_over(key, each.last_s)}
         for each in closing:
             each.close()
 

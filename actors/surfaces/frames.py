@@ -61,7 +61,9 @@ class Frame:
     @property
     def time_s(self) -> Fraction:
         """When the frame is shown, in seconds after the source's first picture."""
-        return (self.ticks - self.start_ticks) * self.time_base
+        # A product of fractions would take twice as long.
+        tick = self.time_base
+        return Fraction((self.ticks - self.start_ticks) * tick.numerator, tick.denominator)
 
     @property
     def width(self) -> int:

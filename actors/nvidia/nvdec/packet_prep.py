@@ -59,6 +59,7 @@ class Feeder:
         self._is_hevc = codec == "hevc"
         self._has_units = codec in ("h264", "hevc")
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
+        self._is_annex_b = extradata[:1] != _AVCC_OR_HVCC
         self._begun = False
         self._drops_leading = False
         self._starts_sequence = True
@@ -94,7 +95,7 @@ class Feeder:
             return None
         headers = unit_headers(units, kinds, hevc=self._is_hevc)
         is_new = self._is_new(headers.sequence)
-        payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else bytes(data)
+        payload = bytes(data) if self._is_annex_b else annex_b(units)
         # A new sequence may be decoded by another session, which has no parameters yet.
         if not self._begun or (is_new and headers.begins):
             payload = annex_b_headers(self._extradata, hevc=self._is_hevc) + payload

@@ -120,6 +120,7 @@ class NvdecSession:
         self._cuda = cuda
         self._state = _State.READY
         self._set_shape(key)
+        self._has_notes = key.options.has_notes
         self._readers: dict[object, SurfaceReader[Any]] = {}
         self._begun: list[_Begun[Any]] = []
         self._filled = codec_module.PacketData()
@@ -265,14 +266,13 @@ class NvdecSession:
 
     def _begin(self, packet: Any, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> None:
         """Decode a packet, and begin to read its pictures on the session's stream, before the decoder's next call."""
-        options = self.key.options
         for frame in self._frames(packet):
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
             if not keeps(frame.getPTS()):
                 continue
-            notes = _notes(frame, statistics=options.statistics) if options.has_notes else None
+            notes = _notes(frame, statistics=self.key.options.statistics) if self._has_notes else None
             # This comes last: from here on the device writes to the picture's memory, so no failure may release that
             # memory.
             self._begun.append(_Begun(reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
