@@ -20,12 +20,13 @@ from .sample_places import SamplePlaces, sample_places, stand_in
 from .swscale_arithmetic import SwscaleArithmetic
 from .tensor_format import TensorFormat
 from .tensor_maker import FrameGroup, TensorMaker
-from .tensor_memory import HostTensor, TensorMemory, host_target
+from .tensor_memory import STORED, HostTensor, TensorMemory, host_target
 
 _ALONE: Final = 2
 """The number of axes of a plane with one channel."""
 _HALF_BITS: Final = 16
 _BEFORE_HALF: Final = 0x7FFF
+_BYTE: Final = 255
 
 
 def to_tensor(
@@ -126,12 +127,22 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
         for plane, place in places.channels
     ]
     channels_first = slot if format_.layout == "nchw" else slot.transpose(2, 0, 1)
-    scales = normalising(format_, arithmetic.plan.largest)
-    if scales is None and isinstance(arithmetic, SwscaleArithmetic):
-        arithmetic.write(samples, channels_first)
+    if isinstance(arithmetic, SwscaleArithmetic):
+        arithmetic.write(samples, channels_first, _table(format_))
         return
+    scales = normalising(format_, arithmetic.plan.largest)
     for rows, values in arithmetic.bands(samples, places.shift):
         write(channels_first[:, rows], values, scales, format_)
+
+
+@lru_cache(maxsize=32)
+def _table(format_: TensorFormat) -> Array | None:
+    """Return the tensor's numbers (3, 256) for all values of 8 bits; None for ``uint8``."""
+    if (scales := normalising(format_, _BYTE)) is None:
+        return None
+    table = np.empty((format_.channels, 1, _BYTE + 1), STORED[format_.dtype])
+    write(table, np.arange(_BYTE + 1.0)[None, None], scales, format_)
+    return table[:, 0]
 
 
 @lru_cache(maxsize=32)

@@ -17,13 +17,21 @@ less than 0.08. Grey is Y' in full range; R'G'B' is only resized, and its grey i
 ``uint8``, else S. A floating-point value is value x (1 / ((2^D - 1) x std)) + (0 - mean / std) in double precision,
 rounded to single precision, then to the type.
 
-On the host, FFmpeg's swscale makes the most usual tensors: R'G'B' of the crop's size, by the bilinear filter, from
-8-bit samples with half the columns of chroma. For these, colour weights are multiples of 8, which changes a value by
-less than 0.04, and step 3 rounds halves up. Steps 1 and 2 are exact: resizing weights are multiples of 2^12.
+On the host, FFmpeg's swscale makes the most usual tensors: R'G'B' by the bilinear filter, from 8-bit samples with half
+the columns of chroma. If these are resized, the crop must consist of whole chroma samples, and the sides must be within
+``_LEAST_SIDE`` and the limits below it. The formula of these tensors is another one, on the device too:
+
+1. Across: a = floor(sum of weights x sample / 2^7), in each row of the source.
+2. Down: p = floor(sum of weights x a / 2^10 + 1/2).
+3. Colour: value = floor(sum of weights x (p - offset x 2^9) / 2^(16 + 9) + 1/2), clipped to 0 and 255.
+
+Weights across sum to 2^14, and weights down to 2^12. ``swscale_taps`` makes them; without resizing, they are those of
+above, and steps 1 and 2 are exact. None is negative, so a fits in 15 bits and p in 17. Colour weights are multiples of
+8, which changes a value by less than 0.04.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from ...errors import Unsupported
@@ -31,6 +39,7 @@ from ..media.values import Colour
 from ..surfaces.scaling import LUMA, ChromaLocation, Lattice, ScaleFilter, Taps, window_taps
 from ..surfaces.to_rgb import WEIGHT_BITS, luma_weights, rgb_rule
 from .sample_places import SamplePlaces
+from .swscale_taps import swscale_taps
 from .tensor_format import TensorFormat
 
 TAP_BITS: Final = 14
@@ -43,9 +52,21 @@ _BYTE_COLOUR_BITS: Final = 11
 """The bits of a colour weight for 8-bit samples: with these, single precision is exact if nothing is resized."""
 _SWSCALE_COLOUR_BITS: Final = 13
 """The bits of a colour weight in swscale."""
+_SWSCALE_DOWN_BITS: Final = 12
+"""The bits of a weight of swscale for rows."""
+_LEAST_SIDE: Final = 16
+"""The least side of a crop that swscale resizes: with fewer samples of chroma it would cut filters off."""
+_LEAST_TARGET, _MOST_TARGET = 8, 4096
+"""The least and the largest side to which swscale resizes; beyond them its places or filters are not exact enough."""
+_MOST_RATIO: Final = 64
+"""How many times smaller swscale makes a side: its filters have less than 200 weights."""
 _UNKNOWN: Final = {8: "YCgCo", 10: "BT.2020 constant luminance", 11: "YDzDx", 13: "derived", 14: "ICtCp", 15: "IPT-C2"}
 """The matrices of H.273 that are not weighted sums of samples, or are rare."""
 _FULL: Final = 2
+
+
+Window = tuple[int, int, int, int]
+"""The (left, top, width, height) of a part of a picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +75,15 @@ class ChannelTaps:
 
     down: Taps
     across: Taps
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How a sum is divided by 2^``bits``: floor((sum + added) / 2^bits)."""
+
+    bits: int
+    added: int
+    to_even: int = 0  # 1: another 1 is added if floor(sum / 2^bits) is odd, so that halves become even
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +96,34 @@ class TensorPlan:
     weights: tuple[tuple[int, ...], ...]  # for each channel of the target, a weight of each source channel
     offsets: tuple[int, ...]  # one per channel of the source, for samples of S bits
     size: tuple[int, int]  # the target's (width, height)
-    by_swscale: bool  # whether swscale makes the tensors on the host, so that step 3 rounds halves up
+    by_swscale: bool  # whether swscale makes the tensors on the host: columns are resized before rows
 
     @property
     def largest(self) -> int:
         """The largest number of ``value_bits`` bits."""
         return (1 << self.value_bits) - 1
+
+    @property
+    def roundings(self) -> tuple[Rounding, Rounding, Rounding]:
+        """How the sums of the formula's three steps are rounded."""
+        return _SWSCALE_ROUNDINGS if self.by_swscale else _ROUNDINGS
+
+    @property
+    def sum_bits(self) -> int:
+        """How many bits step 2 adds to a sample."""
+        return self.roundings[2].bits - COLOUR_BITS
+
+
+def _to_even(bits: int) -> Rounding:
+    return Rounding(bits, (1 << bits >> 1) - 1, 1)
+
+
+def _half_up(bits: int) -> Rounding:
+    return Rounding(bits, 1 << bits >> 1)
+
+
+_ROUNDINGS: Final = _to_even(TAP_BITS - SPARE_BITS), Rounding(0, 0), _to_even(COLOUR_BITS + TAP_BITS + SPARE_BITS)
+_SWSCALE_ROUNDINGS: Final = Rounding(7, 0), _half_up(10), _half_up(COLOUR_BITS + 9)
 
 
 @lru_cache(maxsize=128)
@@ -80,28 +132,18 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
 
     ``UsageError`` if the crop exceeds the picture; ``Unsupported`` if no formula is known for the picture's matrix.
     """
-    left, top, wide, high = format_.window(*size)
-    target = format_.target(*size)
+    window, target = format_.window(*size), format_.target(*size)
     value_bits = _BYTE_BITS if format_.dtype == "uint8" else places.bits
-    sited = siting(places, colour)
-    filter_, one = ScaleFilter(format_.filter), 1 << TAP_BITS
     grey = format_.colour == "gray"
     by_swscale = (
-        places.bits == _BYTE_BITS
-        and places.halved_across
-        and not grey
-        and filter_ is ScaleFilter.BILINEAR
-        and target == (wide, high)
+        not grey and ScaleFilter(format_.filter) is ScaleFilter.BILINEAR and _swscale_makes(places, window, target)
     )
     weight_bits = _SWSCALE_COLOUR_BITS if by_swscale else _weight_bits(places)
     weights, offsets = _colour(places, size[1], colour, grey=grey, value_bits=value_bits, weight_bits=weight_bits)
-    found = []
-    for number in range(len(offsets)):
-        columns, rows = sited if number else (LUMA, LUMA)
-        down = window_taps((top, high), target[1], filter_, rows, one=one)
-        found.append(ChannelTaps(down, window_taps((left, wide), target[0], filter_, columns, one=one)))
+    taps = _swscale_channel if by_swscale else partial(_channel, filter_=ScaleFilter(format_.filter))
+    sites = ((LUMA, LUMA), *[siting(places, colour)] * 2)[: len(offsets)]
     return TensorPlan(
-        taps=tuple(found),
+        taps=tuple(taps(window, target, each) for each in sites),
         bits=places.bits,
         value_bits=value_bits,
         weights=weights,
@@ -109,6 +151,44 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
         size=target,
         by_swscale=by_swscale,
     )
+
+
+def _swscale_makes(places: SamplePlaces, window: Window, target: tuple[int, int]) -> bool:
+    """Return whether swscale has a formula for R'G'B' by the bilinear filter."""
+    if places.bits != _BYTE_BITS or not places.halved_across:
+        return False
+    if target == window[2:]:
+        return True
+    units = 2, 2 if places.halved_down else 1
+    return all(
+        begin % unit == extent % unit == 0
+        and extent >= _LEAST_SIDE
+        and _LEAST_TARGET <= count <= _MOST_TARGET
+        and extent <= count * _MOST_RATIO
+        for begin, extent, count, unit in zip(window[:2], window[2:], target, units, strict=True)
+    )
+
+
+def _channel(
+    window: Window, target: tuple[int, int], sites: tuple[Lattice, Lattice], filter_: ScaleFilter
+) -> ChannelTaps:
+    across, down = (
+        window_taps(part, count, filter_, lattice, one=1 << TAP_BITS)
+        for part, count, lattice in zip((window[::2], window[1::2]), target, sites, strict=True)
+    )
+    return ChannelTaps(down, across)
+
+
+def _swscale_channel(window: Window, target: tuple[int, int], sites: tuple[Lattice, Lattice]) -> ChannelTaps:
+    across, down = (
+        window_taps(part, count, ScaleFilter.BILINEAR, lattice, one=1 << bits)
+        if target == window[2:]
+        else swscale_taps(part, count, lattice, one=1 << bits)
+        for part, count, lattice, bits in zip(
+            (window[::2], window[1::2]), target, sites, (TAP_BITS, _SWSCALE_DOWN_BITS), strict=True
+        )
+    )
+    return ChannelTaps(down, across)
 
 
 def siting(places: SamplePlaces, colour: Colour) -> tuple[Lattice, Lattice]:

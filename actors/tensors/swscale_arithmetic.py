@@ -1,15 +1,16 @@
 """Carries out the plans that are ``by_swscale`` with FFmpeg's swscale, directly from and into memory of pictures.
 
-With ``_FLAGS`` swscale rounds only once, so its bytes are those of ``plan`` on every processor; tests compare them.
-Three limits of swscale are met here: it needs some rows and columns; it writes columns in groups of 8; and it stores
-sums in 32 bits, so that a value of 512 or more, which is white, becomes black.
+With ``_FLAGS`` swscale's bytes are those of ``plan`` on every processor; tests compare them. Three limits of swscale
+are met here: it needs some rows and columns; it writes columns in groups of 8; and it stores sums in 32 bits, so that
+a value of 512 or more, which is white, becomes black.
 """
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 from fractions import Fraction
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,8 @@ import numpy as np
 from ..media.av_abi import ffmpeg
 from ..surfaces.scaling import Lattice
 from .host_memory import Array, scratch
-from .plan import COLOUR_BITS, TensorPlan
+from .plan import COLOUR_BITS, TensorPlan, Window
+from .swscale_taps import site
 
 _FLAGS: Final = "bilinear+accurate_rnd+full_chroma_int+bitexact"
 _LEAST: Final = 16
@@ -25,12 +27,16 @@ _LEAST: Final = 16
 _GROUP: Final = 8
 """The columns that swscale writes at once."""
 _STRIP_SAMPLES: Final = 1 << 15
-"""How many pixels are handed on at once: few enough to stay in a core's cache until they are written."""
+"""How many values are handed on at once: few enough to stay in a core's cache until they are written."""
 _CHROMA_SCALE: Final = Fraction(255, 224)
 """By this number swscale divides the weights of chroma if the range is full."""
 _TOO_MUCH: Final = 512
 _DIM: Final = 128
-"""With this luma or less no sum is too large; if a sum is too large, its value with this luma is white too."""
+"""With this luma or less no sum is too large; if a sum is too large, its value with this luma is white too.
+
+A sum is too large only if luma is 222 or more. Luma that is limited to 128 and then resized is at least 222 x 128 / 255
+there, because weights are not negative. With chroma, which adds at least 234, that is white.
+"""
 _MIDDLE, _WHITE = 128, 255
 _NOT_HALVED: Final = -513
 _ONE: Final = 1 << 16
@@ -42,7 +48,7 @@ class SwscaleArithmetic:
     ``across`` and ``down`` say where chroma's columns and rows are.
     """
 
-    def __init__(self, plan: TensorPlan, window: tuple[int, int, int, int], across: Lattice, down: Lattice) -> None:
+    def __init__(self, plan: TensorPlan, window: Window, across: Lattice, down: Lattice) -> None:
         assert plan.by_swscale, "swscale has the formula"  # noqa: S101
         self.plan = plan
         self._sites = across, down
@@ -52,14 +58,16 @@ class SwscaleArithmetic:
             slice(*(n * by.spacing for n in (of.start, of.stop))) for of, by in ((rows, down), (columns, across))
         )
         self._sources = luma, (rows, columns), (rows, columns)
-        self._inside = tuple(
-            slice(begin - of.start, begin - of.start + extent)
-            for of, begin, extent in zip(luma, (top, left), (high, wide), strict=True)
-        )
-        extents = (of.stop - of.start for of in luma)
-        self._shape = tuple(
-            max(_LEAST, -(-each // unit) * unit) for each, unit in zip(extents, (2, _GROUP), strict=True)
-        )
+        self._shape = tuple(of.stop - of.start for of in luma)
+        self._made = plan.size[::-1]
+        self._inside = tuple(slice(extent) for extent in self._made)
+        if plan.size == (wide, high):
+            self._shape = tuple(max(_LEAST, _up(each, to)) for each, to in zip(self._shape, (2, _GROUP), strict=True))
+            self._made = self._shape
+            self._inside = tuple(
+                slice(begin - of.start, begin - of.start + extent)
+                for of, begin, extent in zip(luma, (top, left), (high, wide), strict=True)
+            )
         chroma = self._shape[0] // down.spacing, self._shape[1] // across.spacing
         self._shapes = self._shape, chroma, chroma
         (luma_weight, _, red), _, (_, blue, _) = plan.weights
@@ -68,24 +76,23 @@ class SwscaleArithmetic:
         self._contexts: deque[int] = deque()
         weakref.finalize(self, _free, self._contexts)
 
-    def bands(self, samples: Sequence[Array], shift: int) -> Iterator[tuple[slice, Array]]:
-        """Yield (rows of the target, bytes), bytes as (3, rows, columns). The next call overwrites the bytes."""
-        assert not shift, "8 bits have no padding"  # noqa: S101
-        made = scratch("made", (3, *self._shape), np.uint8)
+    def write(self, samples: Sequence[Array], target: Array, table: Array | None) -> None:
+        """Write values, or their numbers in ``table`` (3, 256), into ``target`` (3, rows, columns)."""
+        pitch = _up(self._made[1], _GROUP)
+        is_fit = target.shape[1:] == (self._made[0], pitch)
+        if table is None and is_fit and target.strides[2] == 1 and target.strides[1] >= pitch:
+            self._convert(samples, target)
+            return
+        made = scratch("made", (3, self._made[0], pitch), np.uint8)
         self._convert(samples, made)
         shown = made[:, *self._inside]
         step = max(1, _STRIP_SAMPLES // shown.shape[2])
-        for begin in range(0, shown.shape[1], step):
-            rows = slice(begin, min(begin + step, shown.shape[1]))
-            yield rows, shown[:, rows]
-
-    def write(self, samples: Sequence[Array], target: Array) -> None:
-        """Write the bytes into ``target`` (3, rows, columns)."""
-        if target.shape[1:] == self._shape and target.strides[2] == 1 and target.strides[1] >= self._shape[1]:
-            self._convert(samples, target)
-            return
-        for rows, shown in self.bands(samples, 0):
-            np.copyto(target[:, rows], shown)
+        for channel, begin in product(range(3), range(0, shown.shape[1], step)):
+            strip = channel, slice(begin, begin + step)
+            if table is None:
+                np.copyto(target[strip], shown[strip])
+            else:
+                np.take(table[channel], shown[strip], out=target[strip], mode="wrap")
 
     def _convert(self, samples: Sequence[Array], target: Array) -> None:
         planes = [self._plane(number, each) for number, each in enumerate(samples)]
@@ -118,15 +125,15 @@ class SwscaleArithmetic:
         if not context:
             raise MemoryError
         across, down = self._sites
-        high, wide = self._shape
+        (high, wide), (rows, columns) = self._shape, self._made
         options = {
             "srcw": wide,
             "srch": high,
             "src_format": "yuv420p" if down.spacing > 1 else "yuv422p",
             "src_h_chr_pos": _site(across),
             "src_v_chr_pos": _site(down),
-            "dstw": wide,
-            "dsth": high,
+            "dstw": columns,
+            "dsth": rows,
             "dst_format": "gbrp",
             "sws_flags": _FLAGS,
             "sws_dither": "none",
@@ -164,6 +171,10 @@ def _free(contexts: deque[int]) -> None:
         ffmpeg().sws_free_context(byref(c_void_p(contexts.pop())))
 
 
+def _up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
+
+
 def _covering(begin: int, extent: int, spacing: int) -> slice:
     """Return the samples whose area is at least partly inside a window."""
     return slice(begin // spacing, -(-(begin + extent) // spacing))
@@ -171,4 +182,4 @@ def _covering(begin: int, extent: int, spacing: int) -> slice:
 
 def _site(lattice: Lattice) -> int:
     """Return where the first chroma sample is, in units of 1/256 luma sample after the first luma sample."""
-    return int((lattice.first - Fraction(1, 2)) * 256) if lattice.spacing > 1 else _NOT_HALVED
+    return site(lattice) if lattice.spacing > 1 else _NOT_HALVED

@@ -25,7 +25,7 @@ KINDS: Final = {
     "bfloat16": (BFLOAT, 16),
 }
 """The (DLDataTypeCode, bits) of each type of number."""
-_STORED: Final = {"uint8": np.uint8, "float16": np.float16, "float32": np.float32, "bfloat16": np.uint16}
+STORED: Final = {"uint8": np.uint8, "float16": np.float16, "float32": np.float32, "bfloat16": np.uint16}
 _CODES: Final = {"u": UNSIGNED, "f": FLOAT}
 _PINNED: Final = 3
 """The DLDeviceType of page-locked host memory."""
@@ -198,7 +198,7 @@ def host_target(
     ``UsageError`` if ``out`` does not fit or is not on the host.
     """
     if out is None:
-        array = new(shape, _STORED[format_.dtype])
+        array = new(shape, STORED[format_.dtype])
         return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)
     if isinstance(out, np.ndarray):
         return HostTensor(_own_view(out, format_, shape), out)
@@ -208,7 +208,7 @@ def host_target(
     extent = sum((count - 1) * step for count, step in zip(shape, place.strides_bytes, strict=True))
     memory = (ctypes.c_uint8 * (extent + format_.element_bytes)).from_address(place.address)
     memory._owner = place.owner  # type: ignore[attr-defined]  # noqa: SLF001 - keeps the owner as long as the array
-    return HostTensor(np.ndarray(shape, _STORED[format_.dtype], memoryview(memory), 0, place.strides_bytes), out)
+    return HostTensor(np.ndarray(shape, STORED[format_.dtype], memoryview(memory), 0, place.strides_bytes), out)
 
 
 def _own_view(out: NDArray[Any], format_: TensorFormat, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -82,6 +82,8 @@ def cases() -> Iterator[BatchCase]:
     for pix_fmt, location in product(("yuv420p", "yuv422p"), range(7)):
         colour_ = replace(COLOURS[location], chroma_location=location)
         yield BatchCase(pix_fmt, (44, 26), colour_, TensorFormat(crop=(location, 1, 31, 18 + location)))
+        for size in ((20 + location, 9), (80, 30 + location), (19, 64)):
+            yield BatchCase(pix_fmt, (44, 26), colour_, TensorFormat(crop=(2 * location, 2, 30, 22), size=size))
 
 
 class TensorBench:

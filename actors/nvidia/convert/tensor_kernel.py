@@ -23,19 +23,31 @@ from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
 
 SOURCE: Final = """
+/* How one axis of a channel is resized: where its weights are, how many there are, and how far apart its samples. */
+struct Axis { int table, count, step; };
+
+/* The axis that is resized first, and the other one. */
 struct Channel
 {
     long long source;
-    int step, pitch, down, down_count, across, across_count;
+    Axis first, second;
 };
+
+struct Rounding { long long added; int bits, to_even; };
 
 struct Job
 {
     long long constants[3], picture_step, channel_step, row_step, column_step;
     double factors[3], terms[3];
     Channel channels[3];
-    int weights[9], count, values, targets, width, height, shift, largest, halves_up;
+    Rounding roundings[3];
+    int weights[9], count, values, targets, width, height, shift, largest, across_first;
 };
+
+template <typename Sum> __device__ Sum rounded(Sum sum, const Rounding &rounding)
+{
+    return (sum + (Sum)rounding.added + (sum >> rounding.bits & rounding.to_even)) >> rounding.bits;
+}
 
 /* The addresses of a launch's pictures. */
 struct Pictures { unsigned long long surfaces[16]; };
@@ -107,30 +119,34 @@ __global__ void tensor(const __grid_constant__ Pictures pictures, typename Eleme
     if (x >= job.width || y >= job.height)
         return;
     target += blockIdx.z * job.picture_step + y * job.row_step + x * job.column_step;
+    const int first_length = job.across_first ? job.width : job.height, first_place = job.across_first ? x : y;
+    const int second_length = job.across_first ? job.height : job.width, second_place = job.across_first ? y : x;
     long long sums[3] = {0, 0, 0};
     for (int number = 0; number < job.count; ++number) {
         const Channel &channel = job.channels[number];
-        const int *down = tables + channel.down + y, *across = tables + channel.across + x;
-        const Sample *column = surface + channel.source + (long long)*down * channel.pitch + *across * channel.step;
-        for (int right = 0; right < channel.across_count; ++right, column += channel.step) {
-            const Sample *sample = column;
-            const int *weight = down;
+        const Axis &first = channel.first, &second = channel.second;
+        const int *firsts = tables + first.table + first_place, *seconds = tables + second.table + second_place;
+        const Sample *line = surface + channel.source;
+        line += (long long)*firsts * first.step + (long long)*seconds * second.step;
+        for (int after = 0; after < second.count; ++after, line += second.step) {
+            const Sample *sample = line;
+            const int *weight = firsts;
             int sum = 0;
-            for (int below = 0; below < channel.down_count; ++below, sample += channel.pitch) {
-                weight += job.height;
+            for (int place = 0; place < first.count; ++place, sample += first.step) {
+                weight += first_length;
                 sum += *weight * (*sample >> job.shift);
             }
-            sum = (sum + 0x7FF + (sum >> 12 & 1)) >> 12;
-            across += job.width;
-            sums[number] += (long long)*across * sum;
+            seconds += second_length;
+            sums[number] += (long long)*seconds * rounded(sum, job.roundings[0]);
         }
+        sums[number] = rounded(sums[number], job.roundings[1]);
     }
     for (int number = 0; number < job.targets; ++number) {
         const int *weights = job.weights + (job.values == 1 ? 0 : 3 * number);
         long long sum = -job.constants[job.values == 1 ? 0 : number];
         for (int from = 0; from < job.count; ++from)
             sum += weights[from] * sums[from];
-        sum = (sum + 0x7FFFFFFF + (job.halves_up | (sum >> 32 & 1))) >> 32;
+        sum = rounded(sum, job.roundings[2]);
         const int value = sum < 0 ? 0 : sum > job.largest ? job.largest : (int)sum;
         put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
     }
@@ -144,18 +160,26 @@ KERNEL_NAMES: Final = {
     for dtype, number in _ELEMENTS.items()
 }
 """For each (bytes of a sample, type of the tensor's values), the instance of the kernel template."""
-_MIDDLE_BITS: Final = 16
 _PICTURES: Final = 16
 """The most pictures of one launch, as in the kernel's struct ``Pictures``."""
 
 
-class _Channel(ctypes.Structure):
-    """The kernel's struct ``Channel``: positions are counted in samples, table offsets in table entries."""
+class _Axis(ctypes.Structure):
+    """The kernel's struct ``Axis``: the table's offset in table entries, and a step in samples."""
 
-    _fields_ = (
-        ("source", ctypes.c_int64),
-        *((name, ctypes.c_int) for name in ("step", "pitch", "down", "down_count", "across", "across_count")),
-    )
+    _fields_ = tuple((name, ctypes.c_int) for name in ("table", "count", "step"))
+
+
+class _Channel(ctypes.Structure):
+    """The kernel's struct ``Channel``: positions are counted in samples."""
+
+    _fields_ = (("source", ctypes.c_int64), ("first", _Axis), ("second", _Axis))
+
+
+class _Rounding(ctypes.Structure):
+    """The kernel's struct ``Rounding``."""
+
+    _fields_ = (("added", ctypes.c_int64), ("bits", ctypes.c_int), ("to_even", ctypes.c_int))
 
 
 class _Job(ctypes.Structure):
@@ -166,9 +190,10 @@ class _Job(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("picture_step", "channel_step", "row_step", "column_step")),
         *((name, ctypes.c_double * 3) for name in ("factors", "terms")),
         ("channels", _Channel * 3),
+        ("roundings", _Rounding * 3),
         ("weights", ctypes.c_int * 9),
         *((name, ctypes.c_int) for name in ("count", "values", "targets", "width", "height", "shift", "largest")),
-        ("halves_up", ctypes.c_int),
+        ("across_first", ctypes.c_int),
     )
 
 
@@ -269,14 +294,14 @@ def _tables(plan: TensorPlan) -> tuple[list[tuple[int, int]], bytes]:
 def _job(work: TensorWork) -> _Job:
     plan, places = work.plan, surface_places(work.surface)
     tables, planes = _tables(plan)[0], plane_places(work.surface, *work.size)
-    channels = [
-        _Channel(place.offset, place.step, place.pitch, down, taps.down.count, across, taps.across.count)
-        for place, (down, across), taps in zip(planes, tables, plan.taps, strict=False)
-    ]
+    channels = []
+    for place, (down, across), taps in zip(planes, tables, plan.taps, strict=False):
+        axes = _Axis(across, taps.across.count, place.step), _Axis(down, taps.down.count, place.pitch)
+        channels.append(_Channel(place.offset, *(axes if plan.by_swscale else axes[::-1])))
     rows = plan.weights if len(set(plan.weights)) > 1 else plan.weights[:1]
     weights = [weight for row in rows for weight in (*row, 0, 0)[:3]]
     constants = [
-        sum(weight * offset for weight, offset in zip(row, plan.offsets, strict=True)) << _MIDDLE_BITS for row in rows
+        sum(weight * offset for weight, offset in zip(row, plan.offsets, strict=True)) << plan.sum_bits for row in rows
     ]
     scales = normalising(work.format, plan.largest)
     pairs = [(1.0, 0.0)] * 3 if scales is None else [tuple(map(float, pair)) for pair in scales]
@@ -285,6 +310,7 @@ def _job(work: TensorWork) -> _Job:
         factors=(ctypes.c_double * 3)(*(factor for factor, _ in pairs)),
         terms=(ctypes.c_double * 3)(*(term for _, term in pairs)),
         channels=(_Channel * 3)(*channels),
+        roundings=(_Rounding * 3)(*(_Rounding(each.added, each.bits, each.to_even) for each in plan.roundings)),
         weights=(ctypes.c_int * 9)(*weights),
         count=len(plan.offsets),
         values=len(rows),
@@ -293,5 +319,5 @@ def _job(work: TensorWork) -> _Job:
         height=plan.size[1],
         shift=places.shift,
         largest=plan.largest,
-        halves_up=plan.by_swscale,
+        across_first=plan.by_swscale,
     )

@@ -1,72 +1,37 @@
 """Tensors on the host against a separate reading of the formula, and against themselves."""
 
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from codecfleet import CodecfleetError, UsageError
-from codecfleet.actors.media.av_abi import ffmpeg
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.surfaces.frames import Frame, plane_arrays
-from codecfleet.actors.surfaces.host_pictures import plane_rows
+from codecfleet.actors.surfaces.frames import plane_arrays
 from codecfleet.actors.surfaces.scaling import ScaleFilter
-from codecfleet.actors.tensors.host_tensor import HostTensorMaker, _prepared, to_tensor
-from codecfleet.actors.tensors.plan import tensor_plan
-from codecfleet.actors.tensors.sample_places import sample_places
+from codecfleet.actors.tensors.host_tensor import HostTensorMaker, to_tensor
 from codecfleet.actors.tensors.tensor_format import TensorFormat
 from tests.sweeps import swept
 
-from .tensor_reference import KR_KB, PLANAR, frame_of, noise, reference
-
-COLOURS = st.builds(
-    Colour,
-    range=st.sampled_from([0, 1, 2]),
-    matrix=st.sampled_from([2, *KR_KB]),
-    chroma_location=st.integers(0, 6),
+from .tensor_formula import (
+    BY_SWSCALE,
+    COLOURS,
+    MOST,
+    RESIZED_BY_SWSCALE,
+    SIDES,
+    Case,
+    check_near,
+    exact,
+    plan_of,
+    tensor,
+    windows,
 )
-MOST = 1.25
-"""In units of the last bit: half is rounding, the rest comes from the bits that are kept between the two axes."""
-SIDES = st.integers(1, 40)
-
-
-def tensor(frames: Sequence[Frame], format_: TensorFormat) -> Any:
-    """Return a new tensor."""
-    return to_tensor(frames, format_)
-
-
-@st.composite
-def windows(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
-    """Return a picture's (width, height), and a part of it."""
-    width, height = draw(SIDES), draw(SIDES)
-    left, top = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
-    return (width, height), (left, top, draw(st.integers(1, width - left)), draw(st.integers(1, height - top)))
-
-
-@dataclass(frozen=True)
-class Case:
-    """A picture of noise, and what becomes of which part of it."""
-
-    pix_fmt: str
-    window: tuple[tuple[int, int], tuple[int, int, int, int]]
-    target: tuple[int, int] | None
-    filter: ScaleFilter
-    colour: Colour
-    seed: int
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """The tensor's (width, height)."""
-        return self.target or self.window[1][2:]
-
+from .tensor_reference import PLANAR, frame_of, noise, reference
 
 CASES = st.builds(
     Case,
@@ -92,127 +57,26 @@ def test_values_are_the_formulas(case: Case) -> None:
         for each in (planes, planes[:1])
     )
     frame = frame_of(picture, case.colour)
-    bytes_ = tensor([frame], TensorFormat(size=case.target, crop=crop, filter=case.filter))
-    assert np.abs(bytes_[0] - 255 * wanted).max() < MOST
-    floats = tensor([frame], TensorFormat(size=case.target, crop=crop, filter=case.filter, dtype="float32"))
-    assert np.abs(floats[0] - wanted).max() < MOST / ((1 << min(bits, 10)) - 1)
+    format_ = TensorFormat(size=case.target, crop=crop, filter=case.filter)
+    bytes_ = tensor([frame], format_)
+    check_near(bytes_[0] - 255 * wanted, case)
+    floats = tensor([frame], replace(format_, dtype="float32"))
+    check_near((floats[0] - wanted) * ((1 << min(bits, 10)) - 1), case)
     grey = tensor([frame], TensorFormat(size=case.target, crop=crop, filter=case.filter, colour="gray"))
     assert np.abs(grey[0, 0] - 255 * luma[0]).max() < MOST
 
 
-def exact(samples: list[NDArray[Any]], plan: Any) -> NDArray[np.int64]:
-    """Return the values of ``plan``'s formula, in Python's whole numbers."""
-
-    def rounded(total: int, shift: int, *, halves_up: bool = False) -> int:
-        below, rest = divmod(total, 1 << shift)
-        half = 1 << (shift - 1)
-        return below + (rest > half or (rest == half and (halves_up or below % 2)))
-
-    width, height = plan.size
-    made = []
-    for plane, taps in zip(samples, plan.taps, strict=False):
-        down, across, rows = taps.down, taps.across, plane.tolist()
-        between = [
-            [rounded(sum(w * rows[first + k][x] for k, w in enumerate(weights)), 12) for x in range(len(rows[0]))]
-            for first, weights in zip(down.firsts, down.weights, strict=True)
-        ]
-        made.append(
-            [
-                [
-                    sum(w * row[first + k] for k, w in enumerate(weights))
-                    for first, weights in zip(across.firsts, across.weights, strict=True)
-                ]
-                for row in between
-            ]
-        )
-    values = [
-        [
-            [
-                rounded(
-                    sum(w * (made[c][y][x] - (plan.offsets[c] << 16)) for c, w in enumerate(weights)),
-                    32,
-                    halves_up=plan.by_swscale,
-                )
-                for x in range(width)
-            ]
-            for y in range(height)
-        ]
-        for weights in plan.weights
-    ]
-    return np.clip(np.array(values, dtype=np.int64), 0, plan.largest)
-
-
-BY_SWSCALE = st.builds(
-    Case,
-    pix_fmt=st.sampled_from(["yuv420p", "yuv422p"]),
-    window=windows(),
-    target=st.none(),
-    filter=st.just(ScaleFilter.BILINEAR),
-    colour=COLOURS,
-    seed=st.integers(0, 99),
-)
-
-
 @settings(max_examples=2 * settings().max_examples, deadline=None)
-@given(case=CASES | BY_SWSCALE)
+@given(case=CASES | BY_SWSCALE | RESIZED_BY_SWSCALE)
 def test_arrays_are_exact(case: Case) -> None:
-    """Products and sums of arrays give what Python's whole numbers give, whatever is in the picture."""
-    size, crop = case.window
-    picture = noise(case.pix_fmt, size, case.seed, PLANAR[case.pix_fmt][1])
-    places = sample_places(case.pix_fmt)
-    assert places is not None
+    """FFmpeg, and products and sums of arrays, give what whole numbers give, whatever is in the picture."""
+    picture = noise(case.pix_fmt, case.window[0], case.seed, PLANAR[case.pix_fmt][1])
     for dtype in ("uint8", "float32"):
-        format_ = TensorFormat(size=case.target, crop=crop, filter=case.filter, dtype=dtype)  # type: ignore[arg-type]
-        plan = tensor_plan(places, size, case.colour, format_)
+        plan, format_ = plan_of(case, dtype=dtype)
         wanted = exact([*plane_arrays(picture)], plan)
         found = tensor([frame_of(picture, case.colour)], format_)[0]
         scaled = wanted if dtype == "uint8" else (wanted * np.float64(1 / plan.largest)).astype(np.float32)
         assert np.array_equal(found, scaled)
-
-
-@pytest.mark.parametrize("matrix", swept(KR_KB))
-@pytest.mark.parametrize("range_", [1, 2])
-def test_colour_of_swscale_is_near(matrix: int, range_: int) -> None:
-    """Every Y' with 64 x 64 of Cb and Cr: no sum is further from H.273 than stated; black and white are exact."""
-    luma, steps = np.arange(256, dtype=np.uint8), np.linspace(0, 255, 64).astype(np.uint8)
-    picture = av.VideoFrame(512, 64 * 64, "yuv422p")
-    for plane, samples in zip(
-        picture.planes,
-        (np.repeat(luma, 2)[None], np.repeat(steps, 64)[:, None], np.tile(steps, 64)[:, None]),
-        strict=True,
-    ):
-        plane_rows(plane, np.dtype(np.uint8))[:, : plane.width] = samples
-    colour = Colour(range=range_, matrix=matrix)
-    found = tensor([frame_of(picture, colour)], TensorFormat())[0, :, :, ::2]
-    planes = [plane.astype(np.float64) for plane in plane_arrays(picture)]
-    planes[0] = planes[0][:, ::2]
-    wanted = reference(
-        planes,
-        (256, 64 * 64),
-        (0, 0, 256, 64 * 64),
-        (256, 64 * 64),
-        filter_=ScaleFilter.BILINEAR,
-        bits=8,
-        colour=colour,
-    )
-    legal = slice(None) if range_ == 2 else slice(16, 236)
-    assert np.abs(found - 255 * wanted)[:, :, legal].max() < 0.5 + 0.04
-    grey = av.VideoFrame(512, 2, "yuv422p")
-    for plane, samples in zip(grey.planes, (np.repeat(luma, 2)[None], [[128]], [[128]]), strict=True):
-        plane_rows(plane, np.dtype(np.uint8))[:, : plane.width] = samples
-    values = tensor([frame_of(grey, colour)], TensorFormat())[0, :, 0, ::2]
-    assert values[:, legal][:, [0, -1]].tolist() == [[0, 255]] * 3
-
-
-def test_processors_agree() -> None:
-    """The code of swscale for any processor, and its code for this processor, write the same bytes."""
-    frame = frame_of(noise("yuv420p", (64, 48), 5), Colour(range=1, matrix=1))
-    found = []
-    for flags in (0, -1):  # no extensions; those of this processor
-        ffmpeg().av_force_cpu_flags(flags)
-        _prepared.cache_clear()  # swscale chooses its code when it is opened
-        found.append(tensor([frame], TensorFormat()))
-    assert np.array_equal(*found)
 
 
 JOINED = [
@@ -233,7 +97,7 @@ def test_bands_and_strips_join(pix_fmt: str, size: tuple[int, int], target: tupl
     colour = Colour(range=1, matrix=1)
     found = tensor([frame_of(picture, colour)], TensorFormat(size=target))[0]
     wanted = reference(planes, size, (0, 0, *size), target, filter_=ScaleFilter.BILINEAR, bits=bits, colour=colour)
-    assert np.abs(found - 255 * wanted).max() < MOST
+    check_near(found - 255 * wanted, Case(pix_fmt, (size, (0, 0, *size)), target, ScaleFilter.BILINEAR, colour, 2))
 
 
 @pytest.mark.parametrize(
