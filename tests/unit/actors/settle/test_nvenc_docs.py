@@ -50,7 +50,7 @@ def test_every_preset_is_as_shown(page: str, codec: Codec) -> None:
     """The table shows the settings that a capable device gets for each preset."""
     capabilities = NvencDevice(FakeNvenc()).capabilities(codec)
     picture = VideoFormat(128, 96, "yuv420p", Fraction(25))
-    shown = rows(section(page, "From a request"), 6)[1:]
+    shown = rows(section(page, "From request to settings"), 6)[1:]
     assert [row[0] for row in shown] == [str(preset) for preset in range(1, 8)]
     for row in shown:
         settled = settle(nvenc_request(codec, preset=int(row[0])), picture, Fraction(1, 25), capabilities).nvenc
