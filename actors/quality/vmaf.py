@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 _START_S: Final = 60.0  #: how long FFmpeg may take to print its version
-_STALL_S: Final = 120.0  #: how long FFmpeg may go without taking a picture
+_STALL_S: Final = 120.0  #: how long FFmpeg may go without accepting a picture
 _LOOK_S: Final = 0.05
 _SAID_BYTES: Final = 1 << 16
 _ADVICE: Final = "Run the job again, or use --target-quality with xpsnr."
@@ -168,7 +168,7 @@ def checked_tool(required: str) -> VmafTool:
 
 
 def scores_of(log: bytes) -> list[int]:
-    """Return each picture's VMAF, in ``UNITS``, from libvmaf's log in CSV. Raises EncoderFailed: there is no log."""
+    """Return each picture's VMAF in ``UNITS``, from libvmaf's CSV log. Raises EncoderFailed: no readable log."""
     try:
         head, *rows = [line.split(",") for line in log.decode().splitlines() if line]
         column = head.index("vmaf")
