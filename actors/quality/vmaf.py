@@ -140,7 +140,9 @@ class VmafMeter(Closing):
         try:
             self._running.end.sendall(np.ascontiguousarray(plane_rows(plane, self._bytes)[:, : plane.width]).data)
         except TimeoutError as error:
-            raise EncoderFailed(f"the FFmpeg that measures VMAF took no picture for {_STALL_S:g} s", _ADVICE) from error
+            raise EncoderFailed(
+                f"the FFmpeg that measures VMAF accepted no picture for {_STALL_S:g} s", _ADVICE
+            ) from error
         except OSError as error:
             raise self._failure() from error
 

@@ -112,7 +112,7 @@ def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: s
 @pytest.mark.parametrize(
     ("host", "step"),
     [
-        (HOST, "Give its type_id and framebuffer_gib, or one of NVIDIA L40S-1Q,"),
+        (HOST, "Give its type_id and framebuffer_gib, or one of NVIDIA L40S-1B,"),
         (HOST.replace("L40S", "RTX 4090"), "Give its type_id and framebuffer_gib."),
     ],
 )
@@ -120,7 +120,7 @@ def test_an_unknown_vgpu_type_can_be_described(tmp_path: Path, host: str, step: 
     """The next step lists known types only if there are some for this model."""
     with pytest.raises(UsageError) as caught:
         _fleet(tmp_path, host + VGPU.format("NVIDIA X-9Q"))
-    assert (caught.value.next_step or "").startswith(step)
+    assert caught.value.next_step.startswith(step)
 
 
 def test_a_fleet_that_is_not_there_is_refused() -> None:
