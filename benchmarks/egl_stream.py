@@ -123,11 +123,11 @@ def check_format(name: str, memory: FrameMemory) -> None:
     ends.producer.present(ends.calls.filling(layout, sent))
     acquired = ends.consumer.acquire(1)
     if acquired is None or acquired.frame.layout != layout:
-        raise CommandFailed(f"{acquired and acquired.frame.layout} came")
+        raise CommandFailed(f"sent {layout}, received {acquired.frame.layout if acquired else 'no frame'}")
     got = ends.calls.copied_to_host(acquired.frame, ends.consumer.cuda_stream)
     pairs = zip(plane_arrays(got), plane_arrays(sent), strict=True)
     if not all(np.array_equal(one, other) for one, other in pairs):
-        raise CommandFailed("other bytes came")
+        raise CommandFailed("the bytes received differ from those sent")
     ends.consumer.release()
     if not ends.producer.drain():
         raise CommandFailed("the frame did not come back")

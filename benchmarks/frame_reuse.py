@@ -24,9 +24,9 @@ from codecfleet import Frame
 from codecfleet.actors.nvidia.cuda.device_memory import DevicePool
 
 WIDTH: Final = 4096
-"""The size of the matrices that the consumer's stream multiplies before it reads each frame, so that it falls behind
-the decoder. One long product is used, because CUDA queues only about 1,000 launches: with short products, the stream
-would fall fewer frames behind.
+"""The rows and columns of the matrices that the consumer's stream multiplies before it reads each frame, so that it
+falls behind the decoder. One long product is used, because CUDA queues only about 1,000 launches: with short products,
+the stream would fall fewer frames behind.
 """
 WAYS: Final = ("unread", "torch", "interface", "record", "cupy", "unordered")
 REORDERED: Final = 16
@@ -141,7 +141,7 @@ def without_waits() -> Iterator[None]:
 
 
 def run(film: str, wanted: list[int], way: str, *, device: int = 0, **options: Any) -> dict[str, Any]:
-    """Let a consumer sum frames; return how many sums are wrong, and the speed."""
+    """Let a consumer sum frames in one of ``WAYS``; return how many sums differ from ``wanted``, and the speed."""
     consumer = Consumer(len(wanted), device)
     take = getattr(consumer, f"by_{way}")
     began = time.monotonic()

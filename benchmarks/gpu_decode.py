@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WAY",
         help="ways to decode that are measured (default: both raw ways and those with a worker)",
     )
-    add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
+    add("--repeats", type=int, default=3, metavar="N", help="runs of each, taking turns (default: 3)")
     add("--films", type=int, metavar="N", help="times each session decodes the film (default: for 5 s, at most 4)")
     add("--first", type=int, default=20, metavar="N", help="measurements of the first picture's time (default: 20)")
     add("--profile", action="store_true", help="after the runs, profile one more run of each way that uses a worker")

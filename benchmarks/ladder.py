@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         default=["auto"],
         help="devices for codecfleet, each compared with the others (default: auto)",
     )
-    add("--repeats", type=int, default=3, metavar="N", help="runs of each contender, in turn (default: 3)")
+    add("--repeats", type=int, default=3, metavar="N", help="runs of each contender, taking turns (default: 3)")
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")

@@ -1,4 +1,6 @@
-"""One stream that breaks NVDEC among good ones, on one fleet with ``--device gpu``: how each job ends, and the cost.
+"""Transcodes a stream that breaks NVDEC together with good streams, on one fleet with ``--device gpu``.
+
+Shows how each job ends, how many processes are lost, and how long it takes.
 
 ``python benchmarks/poison.py --poison FILE --good FILE...``; README.md beside this file says what is recorded.
 """

@@ -70,7 +70,7 @@ def _measure(options: argparse.Namespace) -> None:
         resting = _phase(job, idle, {})
         took = {idle.name: resting, **{phase.name: _phase(job, phase, resting) for phase in phases}}
     document |= {"workers": options.workers, **began, "cpu_ms_each": took}
-    print(f"\n{options.workers} workers; the first item took {began['first_piece_s']} s, with no worker up.\n")
+    print(f"\n{options.workers} workers; first item: {began['first_piece_s']} s, including the start of the workers.\n")
     rows = [[name, *(number(row[side], 3) for side in SIDES), number(row["per_s"], 0)] for name, row in took.items()]
     print("\n".join(table_lines(("CPU milliseconds for", *SIDES, "each s"), rows)))
     if options.save:

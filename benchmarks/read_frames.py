@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", metavar="PYTHON", help="the interpreter that has the peers' packages (default: this one)")
     add("--readers", nargs="*", choices=(*ON_HOST, *ON_GPU), metavar="NAME", help="the peers (default: all)")
     add("--cases", nargs="+", choices=[case.value for case in Case], metavar="CASE", help="cases (default: all)")
-    add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
+    add("--repeats", type=int, default=3, metavar="N", help="runs of each, taking turns (default: 3)")
     add("--indices", type=int, default=64, metavar="N", help="random pictures (default: 64)")
     add("--clips", type=int, default=1000, metavar="N", help="clips of 2 s (default: 1000)")
     add("--files", type=int, default=200, metavar="N", help="short files from which clips are read (default: 200)")

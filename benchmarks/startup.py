@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("clip", type=Path, nargs="?", help="film to transcode (default: 2 s of 640x360, generated)")
-    add("--repeats", type=int, default=5, metavar="N", help="runs of each part, in turn (default: 5)")
+    add("--repeats", type=int, default=5, metavar="N", help="runs of each part, taking turns (default: 5)")
     add("--without-ray", action="store_true", help="leave out the parts that start a private Ray")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")

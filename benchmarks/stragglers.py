@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=int, default=4, metavar="N", help="nodes of one CPU, a worker each (default: 4)")
     add("--slower", type=int, default=10, metavar="X", help="how many times slower one worker is (default: 10)")
     add("--segments", type=int, default=24, metavar="N", help="of the job (default: 24)")
-    add("--repeats", type=int, default=3, metavar="N", help="runs of each case, in turn (default: 3)")
+    add("--repeats", type=int, default=3, metavar="N", help="runs of each case, taking turns (default: 3)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

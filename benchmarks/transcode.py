@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="with --device: how many times a fleet repeats its job (default: 1)",
     )
-    add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
+    add("--repeats", type=int, default=3, metavar="N", help="runs of each, taking turns (default: 3)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's choice)")
     add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's choice)")
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")

@@ -90,7 +90,7 @@ class WorkerId(str):
     __slots__ = ()
 
     def __reduce__(self) -> tuple[type["WorkerId"], tuple[str]]:
-        """Pickle the name faster than by default: the grants of a large client name hundreds of workers."""
+        """Pickle faster than by default, because a large client's grants contain the names of hundreds of workers."""
         return WorkerId, (str(self),)
 
     @classmethod

@@ -60,7 +60,7 @@ def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | Non
 
 
 def crops_left_or_top(codec: str, extradata: bytes) -> bool:
-    """Return whether pictures are cropped at the left or the top (H.264 7.4.2.1.1, H.265 7.4.3.2.1)."""
+    """Return whether pictures are cropped at the left or the top (H.264 section 7.4.2.1.1, H.265 section 7.4.3.2.1)."""
     return any(sequence.is_cropped for sequence in _codec_sequences(codec, extradata))
 
 

@@ -24,7 +24,10 @@ class DescribeEncoder(Work[EncoderOffer]):
     codec: Codec
 
     def run(self, context: WorkContext) -> EncoderOffer:
-        """Return the offer; ``EngineUnfit`` if the device has no such encoder, ``DeviceError`` if the driver fails."""
+        """Return the offer.
+
+        Raises ``EngineUnfit`` if the device has no such encoder, ``DeviceError`` if the driver fails.
+        """
         device = context.device
         if device is None:
             raise EngineUnfit(f"this worker has no GPU to encode {self.codec} on", "Use --encoder software.")

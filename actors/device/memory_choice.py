@@ -6,7 +6,8 @@ from enum import Enum, Flag, auto
 from typing import Final
 
 SMALL_BYTES: Final = 256 << 10
-"""The size up to which a buffer is small. CUDA for Tegra 3.1 gives no limit, and calls a buffer of 4 MiB large.
+"""The size up to which a buffer is small. "CUDA for Tegra", section 3.1, gives no limit, and calls a buffer of 4 MiB
+large.
 
 The cache of Xavier's GPU has 512 KiB.
 """
@@ -20,7 +21,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 class Waiting(Enum):
-    """How a thread waits for a device (CUDA for Tegra 3.5); the values are CUDA's context flags."""
+    """How a thread waits for a device (CUDA for Tegra, section 3.5); the values are CUDA's context flags."""
 
     AUTO = 0  #: CUDA chooses, depending on the platform (since CUDA 10.1)
     SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: the wait ends without delay, but keeps a core busy
@@ -52,7 +53,7 @@ class Memory(Enum):
 
 
 class Attach(Enum):
-    """The attachment of managed memory: ``CU_MEM_ATTACH_*`` (CUDA for Tegra 3.3)."""
+    """The attachment of managed memory: ``CU_MEM_ATTACH_*`` (CUDA for Tegra, section 3.3)."""
 
     GLOBAL = 1
     HOST = 2
@@ -121,7 +122,8 @@ def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
     """Return the memory for a buffer; for a card, PINNED means the staging memory of copies."""
     parties = use.writers | use.readers
     if Party.DLA in parties:
-        return MemoryChoice(Memory.DEVICE, "5.1.3")  # a DLA cannot register managed memory (CUDA for Tegra 5.4)
+        # A DLA cannot register managed memory (CUDA for Tegra, section 5.4).
+        return MemoryChoice(Memory.DEVICE, "5.1.3")
     if Party.HOST in parties and Party.GPU in parties:
         return _shared(use, platform)
     return MemoryChoice(Memory.PAGEABLE if Party.HOST in parties else Memory.DEVICE, "3.1")
@@ -130,7 +132,7 @@ def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
 def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
     """Return the memory for a buffer that both the processor and the GPU use."""
     if not platform.integrated:
-        return PINNED  # a card that is attached to a Tegra has no managed memory (CUDA for Tegra 3.6)
+        return PINNED  # a card that is attached to a Tegra has no managed memory (CUDA for Tegra, section 3.6)
     if platform.safety or use.size_bytes <= SMALL_BYTES:
         return MemoryChoice(Memory.PINNED, "3.1")
     if use.gpu is Often.REPEATEDLY or (not platform.io_coherent and use.host is Often.REPEATEDLY):
@@ -139,7 +141,7 @@ def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
 
 
 def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
-    """Return the choice of managed memory, which is prefetched by changing its attachment (CUDA for Tegra 3.3)."""
+    """Return the choice of managed memory, prefetched by changing its attachment (CUDA for Tegra, section 3.3)."""
     before_gpu = to_gpu if prefetched_to(first, to_gpu) is Party.GPU else None
     before_host = to_host if prefetched_to(to_gpu, to_host) is Party.HOST else None
     return MemoryChoice(Memory.MANAGED, "3.1", first, before_gpu, before_host)

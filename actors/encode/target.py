@@ -87,8 +87,8 @@ class QualityTarget:
         """Return the target with its CRF limits (by default ``profile``'s usual ones) and, for VMAF, with ``tool``.
 
         ``tool`` is the version of the FFmpeg that measures VMAF here; None if there is none. Raises UsageError: the
-        limits are outside the encoder's scale; Unsupported: the metric cannot measure pictures of this size, or VMAF
-        has no ``tool``.
+        limits are outside the encoder's scale; Unsupported: the metric cannot measure pictures of this size, or the
+        metric is VMAF and ``tool`` is None.
         """
         if self.metric is QualityMetric.XPSNR and not _fits_xpsnr(picture.width, picture.height):
             message = f"XPSNR cannot measure pictures of {picture.width}x{picture.height}"

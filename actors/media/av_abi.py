@@ -1,10 +1,10 @@
-"""FFmpeg's public structures as ctypes, with safety checks, only for the versions of PyAV and FFmpeg named here.
+"""Reads and writes FFmpeg's public structures by ctypes, with safety checks, for the versions named here only.
 
 A PyAV object's pointer is followed only if three conditions hold. The versions and the object's size must fit. The
 kernel must be able to copy the memory, so that a wrong pointer does not crash. The memory must begin with ``AVClass``
 and agree with PyAV's public attributes.
 
-Only the first object of each class is checked in full. A failed check is a ``WorkError``: there is no fallback.
+Only the first object of each class is checked in full. A failed check raises ``WorkError``: there is no fallback.
 """
 
 import ctypes

@@ -168,7 +168,10 @@ class TimestampRepair(Generic[FrameT]):
         self._order += 1
 
     def _is_next(self, ticks: int) -> bool:
-        """Return whether no earlier frame can still come, be it in the index or without a PTS (R2)."""
+        """Return whether no frame still to come can be earlier than ``ticks``.
+
+        Neither a frame in the index can be, nor one without a PTS (R2).
+        """
         follower = None if self._previous is None else self._previous + whole_ticks(self.nominal)
         return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 

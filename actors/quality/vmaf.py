@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 _START_S: Final = 60.0  #: how long FFmpeg may take to print its version
-_STALL_S: Final = 120.0  #: how long FFmpeg may go without taking a picture
+_STALL_S: Final = 120.0  #: how long FFmpeg may go without accepting a picture
 _LOOK_S: Final = 0.05
 _SAID_BYTES: Final = 1 << 16
 _ADVICE: Final = "Run the job again, or use --target-quality with xpsnr."
@@ -140,7 +140,9 @@ class VmafMeter(Closing):
         try:
             self._running.end.sendall(np.ascontiguousarray(plane_rows(plane, self._bytes)[:, : plane.width]).data)
         except TimeoutError as error:
-            raise EncoderFailed(f"the FFmpeg that measures VMAF took no picture for {_STALL_S:g} s", _ADVICE) from error
+            raise EncoderFailed(
+                f"the FFmpeg that measures VMAF accepted no picture for {_STALL_S:g} s", _ADVICE
+            ) from error
         except OSError as error:
             raise self._failure() from error
 
@@ -168,7 +170,7 @@ def checked_tool(required: str) -> VmafTool:
 
 
 def scores_of(log: bytes) -> list[int]:
-    """Return each picture's VMAF, in ``UNITS``, from libvmaf's log in CSV. Raises EncoderFailed: there is no log."""
+    """Return each picture's VMAF in ``UNITS``, from libvmaf's CSV log. Raises EncoderFailed: no readable log."""
     try:
         head, *rows = [line.split(",") for line in log.decode().splitlines() if line]
         column = head.index("vmaf")

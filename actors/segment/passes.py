@@ -58,8 +58,8 @@ class SegmentPasses(Generic[PictureT]):
         interval: the segment's time [start, end), in ticks; None is unbounded.
         path: the decoder and its memory.
         fallback: why no better path is used.
-        progress: counts the pictures that all renditions of a pass have done.
-        leads: whether the picture that is on screen when the segment starts is taken too.
+        progress: counts the pictures that every rendition of a pass has done.
+        leads: whether renditions also get the last picture before the segment, which may still be shown when it starts.
     """
 
     def __init__(

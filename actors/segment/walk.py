@@ -77,7 +77,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         finish: yields the results that ``make`` still holds at the end.
         seen: is called after each decoded picture; its exceptions end the walk.
         neighbours: whether ``make`` also needs the pictures around the segment, for filters with memory.
-        leads: whether the picture that is on screen when the segment starts is a result too.
+        leads: whether the last picture before the segment, which may still be shown when it starts, is a result too.
         follows: whether the pictures of the seam after the segment are results too.
         in_thread: whether another thread decodes ahead.
         seams: whether the first pictures of the segment, and the first pictures after it, are hashed.

@@ -106,7 +106,8 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None means the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); they override codecfleet's
+    # named as in NVENC (docs/nvenc.md); these values override codecfleet's own
+    options: tuple[tuple[str, NvencValue], ...] = ()
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     target: QualityTarget | None = None  # if set, each segment has the CQ that reaches this

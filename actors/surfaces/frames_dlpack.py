@@ -239,6 +239,7 @@ def _destroy(
 
 _DELETE: Final = _Deleter(_delete)
 _DESTROY: Final = _Destructor(_destroy)
-# These callbacks are never released: capsules and tensors outlive this module, and call them when freed.
+# These callbacks are never released: capsules and tensors can outlive this module, and call the callbacks when they are
+# freed.
 for _callback in (_DELETE, _DESTROY):
     _python.Py_IncRef(_callback)

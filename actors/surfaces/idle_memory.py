@@ -18,7 +18,8 @@ class IdleMemory:
     def __init__(self, most_bytes: int, least_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._least_bytes = least_bytes
-        # Reentrant, because garbage collection may end a user of memory in a thread that holds the lock.
+        # Reentrant: garbage collection in a thread that holds the lock may destroy an object whose memory then returns
+        # through ``keep``.
         self._lock = threading.RLock()
         self._held: list[NDArray[np.uint8]] = []
 

@@ -227,7 +227,7 @@ def _sine(half_turns: int) -> int:
 
 
 def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, list[int]]:
-    """Add weights beyond the edges to the samples at the edges, and drop the zeros at both ends."""
+    """Add the weights of samples beyond the edges to those of the edge samples, and drop zero weights at both ends."""
     if first >= 0 and first + len(weights) <= source_count and weights[0] and weights[-1]:
         return first, weights
     sums: dict[int, int] = {}

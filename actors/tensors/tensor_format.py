@@ -59,7 +59,7 @@ class TensorFormat:
         if self.std is not None:
             stds = self._numbers("std", self.std)
             if min(stds) <= 0:
-                _refuse(f"std is {_shown(stds)}, and must be positive")
+                _refuse(f"std is {_shown(stds)}, but must be positive")
             self._set("std", stds)
 
     @property
@@ -107,9 +107,9 @@ class TensorFormat:
         try:
             numbers = (float(given),) if isinstance(given, int | float) else tuple(map(float, given))  # type: ignore[call-overload]
         except (TypeError, ValueError):
-            _refuse(f"{name} is {given!r}, and must be numbers")
+            _refuse(f"{name} is {given!r}, but must be numbers")
         if len(numbers) not in (_SINGLE, self.channels) or not all(map(math.isfinite, numbers)):
-            _refuse(f"{name} is {_shown(numbers)}, and must be 1 or {self.channels} finite numbers")
+            _refuse(f"{name} is {_shown(numbers)}, but must be 1 or {self.channels} finite numbers")
         return numbers
 
     def _set(self, name: str, value: object) -> None:
@@ -118,7 +118,7 @@ class TensorFormat:
 
 def _one_of(name: str, given: Any, known: Any) -> Any:
     if given not in known:
-        _refuse(f"{name} is {given!r}, and must be one of {', '.join(known)}")
+        _refuse(f"{name} is {given!r}, but must be one of {', '.join(known)}")
     return given
 
 
@@ -129,7 +129,7 @@ def _whole(name: str, given: Any, count: int, least: tuple[int, ...]) -> tuple[i
     except (TypeError, ValueError, OverflowError):
         found, exact = (), False
     if not exact or len(found) != count:
-        _refuse(f"{name} is {given!r}, and must be {count} whole numbers")
+        _refuse(f"{name} is {given!r}, but must be {count} whole numbers")
     if any(value < low or value > _MOST_SIDE for value, low in zip(found, least, strict=True)):
         _refuse(f"{name} is {_shown(found)}: sides must be 1 to {_MOST_SIDE}, and places not negative")
     return found

@@ -1,4 +1,4 @@
-"""Checks a reader's pictures: compares small brightness pictures with those of a plain decode."""
+"""Checks a reader's pictures: compares small grey copies of them with copies of pictures from a plain decode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -21,13 +21,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def parts(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median of some values, the value that 99 % of them do not exceed, and the largest."""
+    """Return the median of some values, the 99th percentile, and the largest."""
     ordered = sorted(values)
     return statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1], ordered[-1]
 
 
 def number(value: float | None, digits: int) -> str:
-    """Return a figure with ``decimals`` decimals; a dash if it was not measured."""
+    """Return a figure with ``digits`` decimals; a dash if it was not measured."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 

@@ -87,7 +87,7 @@ class HostEnded:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The pool failed because of a defect."""
+    """The pool failed because of a defect in codecfleet."""
 
     error: CodecfleetError
 

@@ -1,4 +1,4 @@
-"""Serves a host's pool to one fleet over a channel."""
+"""Serves a host's pool to the fleet of one client over a channel."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class ServedPool:
 
 
 class HostSession(SupervisorSide):
-    """Lets one fleet use a pool over ``channel``; the pool may outlive the fleet."""
+    """Lets the fleet of one client use a pool over ``channel``; the pool may outlive that client."""
 
     def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
         self.pool = served.pool

@@ -46,7 +46,7 @@ NO_IDS: Final = LogIds()
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry: an action, a readable line without secrets and control characters, ids, and possibly a traceback."""
+    """An entry: an action, a readable line without secrets or control characters, ids, and possibly a traceback."""
 
     action: LogAction
     line: str

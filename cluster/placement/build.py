@@ -69,8 +69,8 @@ def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus
 def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...]) -> Device:
     """Return a device with its memory, licence and compatibility verdicts.
 
-    A Tegra's GPU may allocate part of the shared memory (CUDA for Tegra 2.2). If CUDA does not work on a device, the
-    device is put into quarantine.
+    A Tegra's GPU may allocate part of the shared memory (CUDA for Tegra, section 2.2). If CUDA does not work on a
+    device, the device is put into quarantine.
     """
     uuid = known(gpu.uuid, "")
     own_uuid = device.device if device.kind.is_slice else uuid

@@ -30,10 +30,8 @@ _PROGRAM: Final = "codecfleet.jobs.journal.background_driver"
 """The program that calls ``keep_driving``."""
 _FIRST_WORD_BYTES: Final = 64
 _TAKE_S: Final = 0.5
-"""How long a driver waits for its lock.
-
-A program that submits a job holds the lock for a moment, to see whether a driver runs.
-"""
+"""A program that submits a job holds a driver's lock for a moment, to see whether the driver runs. So a driver tries
+for this long to take its lock."""
 _LOOK_S: Final = 0.05
 _STARTING: Final = threading.Lock()
 _STARTED: Final[list[int]] = []

@@ -78,7 +78,10 @@ def has_seccomp() -> bool:
 
 
 def refuse_calls() -> None:
-    """Refuse ``_CALLS`` to all threads of this process, for good. Raises OSError if the kernel cannot do this."""
+    """Refuse ``_CALLS``, clone3, and the uses in ``_BY_ARGUMENT`` to all threads of this process, for good.
+
+    Raises OSError if the kernel cannot do this.
+    """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"codecfleet has no table of system calls for {machine}")

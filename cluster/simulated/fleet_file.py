@@ -284,7 +284,8 @@ class _Parts:
         size = None if known is None else known.framebuffer_mib * MIB
         size = int(entry.framebuffer_gib * GIB) if entry.framebuffer_gib is not None else size
         if number is None or size is None:
-            advice = f"Give its type_id and framebuffer_gib, or one of {', '.join(self.vgpu_types) or 'none'}."
+            known_types = f", or one of {', '.join(self.vgpu_types)}" if self.vgpu_types else ""
+            advice = f"Give its type_id and framebuffer_gib{known_types}."
             self._refuse(f"has no known vGPU type {entry.type_name}", advice)
         return SimulatedVgpu(
             type_id=number,

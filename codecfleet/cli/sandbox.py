@@ -27,7 +27,10 @@ class FileUse:
 
     @classmethod
     def of_job(cls, spec: "TranscodeSpec", address: str | None, *more_writes: str | None) -> Self:
-        """Return the files of a job with one output, with everything else that the job writes."""
+        """Return what a job with one output uses.
+
+        ``more_writes`` are further files that it writes, such as a report.
+        """
         written = (spec.output, None if spec.no_journal else spec.work, spec.keep_evidence, *more_writes)
         return cls(
             reads=tuple(each for each in (spec.source, spec.overlay, spec.subtitle_font) if each is not None),

@@ -142,8 +142,8 @@ class Container:
     def video_tick(self, source_time_base: Fraction) -> Fraction:
         """Return the tick, in seconds, in which this container stores video times.
 
-        In mp4 and mov, multiples of ``source_time_base`` are whole ticks. Small timescales are doubled, as in FFmpeg.
-        Raises ValueError: the time base is not positive.
+        In mp4 and mov, multiples of ``source_time_base`` are whole ticks. A timescale is doubled until it is at least
+        ``least_timescale``, as in FFmpeg. Raises ValueError: the time base is not positive.
         """
         if source_time_base <= 0:
             raise ValueError(f"a time base must be positive: {source_time_base}")

@@ -80,7 +80,8 @@ def _holds_changes(track: Track, container: Container, source_format: str) -> bo
     if track.codec in _SELF_DESCRIBING:
         return changes is SoundChanges.PACKETS or len({found.sample_rate for found in track.formats}) == 1
     is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
-    # FFmpeg writes a further sample description, or headers in packets, only if the source has them.
+    # FFmpeg writes a further sample description only if the source has one, and headers in packets only if the source
+    # has those.
     return track.codec == "aac" and changes is (SoundChanges.DESCRIPTIONS if is_given else SoundChanges.PACKETS)
 
 

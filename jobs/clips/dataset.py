@@ -196,7 +196,7 @@ class ClipDataset:
                 yield FilmClip(batch.data, np.array(batch.indices), times, film, clip)
 
     def _chosen(self, film: int) -> Sequence[Sequence[int]] | None:
-        """Return the frames of each clip of a film; None if the film cannot be read and is skipped."""
+        """Return the frames of each clip of a film; None if the film is skipped because it cannot be read."""
         source = self.sources[film]
         try:
             times_s = self._film(film).times_s

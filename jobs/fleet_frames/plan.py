@@ -61,7 +61,7 @@ class BatchPlan:
     """The batches of a selection: the work of each piece, and the demand of all pieces."""
 
     job: str
-    film: str  #: the film's name for workers
+    film: str  #: the name by which workers know the film
     request: FrameRequest
     source: FrameSource
     positions: Sequence[int]
@@ -85,7 +85,7 @@ class BatchPlan:
             raise UsageError(message, f"{advice} TensorFormat a smaller size.")
 
     def pieces(self) -> Iterator[BatchPiece]:
-        """Yield the pieces of the selection, in order; each becomes one piece of work."""
+        """Yield the pieces of the selection, in order; each becomes one work item."""
         part = self.source.part
         numbers = np.array(self.positions, dtype=np.int64) * self.request.every
         most = MOST_BYTES // self.frame_bytes

@@ -12,8 +12,9 @@ from .selection import GroupRead, ReadPlan
 from .window import FramesEnd, Superseded
 
 AHEAD_SHARE: Final = 16
-"""Begun reads may need the whole memory limit, but for frames in ascending order only 1/16 of it once more than
-``threads`` reads have begun since the first that still needs memory."""
+"""Together, the reads that have begun may need the whole memory limit. If frames are requested in ascending order, and
+more than ``threads`` reads have begun, counted from the oldest that still needs memory, another begins only while all
+need at most 1/16 of the limit. The read of the next frame may always begin."""
 
 
 @dataclass(slots=True, eq=False)

@@ -116,8 +116,8 @@ class Paths:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # Software can start over: as long as it may follow, frames of a segment on the device are held back
-                # until all are decoded.
+                # Software can start the segment over: frames that the device decodes are handed out only when the
+                # whole segment is decoded (except with low latency).
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 with self._lock:

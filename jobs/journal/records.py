@@ -105,7 +105,7 @@ class RecordStream:
     """The readable part of a journal."""
 
     contents: tuple[bytes, ...] = ()
-    checksum: bytes = _FIRST  #: the checksum of the last record
+    checksum: bytes = _FIRST  #: the checksum of the last readable record
     rest_bytes: int = 0  #: the size of the unreadable end
     is_torn: bool = False  #: whether the unreadable end is one incomplete record
 

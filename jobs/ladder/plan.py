@@ -38,7 +38,7 @@ from .sounds import with_sounds
 from .spec import LadderSpec
 from .tracks import only_played, sound_names
 
-PROBES: Final = "per-title.json"  #: The file of a film's probes in the work folder
+PROBES: Final = "per-title.json"  #: The file of a film's trial encodes (probes) in the work folder
 THUMBNAILS: Final = "thumbnails"  #: The folder of thumbnails in the package
 THUMBNAIL_GRID: Final = (10, 10)  #: Columns and rows of a sheet
 
@@ -193,7 +193,7 @@ def for_film(read: LadderRead, probing: Probing, found: Mapping[str, Measured]) 
     per_title = per_title_of(probing, found)
     rungs = tuple(rung for each in per_title.codecs for rung in _rungs(read, probing, each))
     names = {each.rung.name for each in rungs} or {each.rung.name for each in read.rungs}
-    reason = "the probes of this film chose other sizes, or fewer bitrates"
+    reason = "the trial encodes of this film chose other sizes, or fewer bitrates"
     unused = (LeftOut(name=each.rung.name, reason=reason) for each in read.rungs if each.rung.name not in names)
     return replace(read, per_title=per_title, rungs=rungs or read.rungs, left_out=(*read.left_out, *unused))
 

@@ -34,8 +34,7 @@ class _Which(Part):
         str,
         Field(
             min_length=1,
-            description="The renditions: hls-h264, cmaf-av1-hevc-h264, or a file of your own, NAME.toml: "
-            "docs/ladder.md.",
+            description="The renditions: hls-h264, cmaf-av1-hevc-h264, or your own file NAME.toml (docs/ladder.md).",
         ),
         Option("--preset", VIDEO, metavar="NAME|FILE.toml"),
         PATH,

@@ -59,7 +59,7 @@ class Samples:
 
     @cached_property
     def delay(self) -> int:
-        """How many ticks pictures must be delayed so that none is shown before it is decoded."""
+        """By how many ticks pictures must be delayed so that none is shown before it is decoded."""
         return max(self.delay_least, int((self.decode - self.pts).max()))
 
     @property

@@ -39,7 +39,7 @@ class Framing:
     stated: Region  #: The part that the source's container shows; by default all of the decoded picture
 
     def framed(self, source: VideoFormat) -> VideoFormat:
-        """Return the format of pictures that are cropped and turned."""
+        """Return the format that pictures of ``source`` have once cropped and turned."""
         width, height = turned_size((self.crop.width, self.crop.height), self.turn)
         shape = source.sample_aspect_ratio
         return replace(source, width=width, height=height, sample_aspect_ratio=shape if self.turn[0] else 1 / shape)

@@ -85,7 +85,8 @@ class RateReport(_Record):
     """The bitrate of all pictures together, and what was asked for. The job chose the segments' CRFs to reach it."""
 
     asked: str  # the option
-    wanted_bps: int  # the highest bitrate of the pictures at which the output meets the request
+    # the average bitrate that the pictures may have at most: the requested bitrate, or what the requested size leaves
+    wanted_bps: int
     reached_bps: int
     video_bytes: int
     encodes: int  # how many times a segment was encoded, in all passes

@@ -53,7 +53,7 @@ class SoundAndSubtitles(Part):
 
 
 class Carried(SoundAndSubtitles):
-    """``SoundAndSubtitles`` of one output, for which the sound's codec is known."""
+    """``SoundAndSubtitles`` of one output: the options that depend on ``audio`` are checked."""
 
     @model_validator(mode="after")
     def _check_audio(self) -> Self:

@@ -1,4 +1,7 @@
-"""The parts of specs: each option with type, bounds and help, for all jobs with that option."""
+"""The groups of options of which specs consist.
+
+Each option's type, bounds and help are stated once, for all jobs that have the option.
+"""
 
 import os
 from fractions import Fraction

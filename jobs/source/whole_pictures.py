@@ -25,7 +25,8 @@ _WITH_PROMISES: Final = frozenset({"h264", "hevc"})
 class WholePictures:
     """Takes packets in demux order; ``are_proven`` covers all packets so far.
 
-    Only keyframes are searched for parameter sets, since sequences start there (H.264 7.4.1.2.1, H.265 7.4.2.4.2).
+    Only keyframes are searched for parameter sets, since sequences start there (H.264 section 7.4.1.2.1, H.265 section
+    7.4.2.4.2).
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:

@@ -248,7 +248,9 @@ def listing(
 def webvtt(
     stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int], delay_s: Fraction = Fraction(0)
 ) -> str:
-    """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap, all ``delay_s`` later.
+    """Return WebVTT with a cue for each still; the cues last from ``begin_s`` to ``end_s`` without a gap.
+
+    All cues are shifted by ``delay_s``.
 
     If a still is missing, the still before it covers its time. Cues shorter than a millisecond are left out.
     """

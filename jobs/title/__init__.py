@@ -1,1 +1,1 @@
-"""A ladder that suits its film: probes of the film, the convex hull of their results, and renditions from the hull."""
+"""A ladder that suits its film: trial encodes (probes), the convex hull of their results, renditions from the hull."""

@@ -1,4 +1,4 @@
-"""Chooses the sizes and the CRFs of a ladder for its film, from probes. Pure and exact.
+"""Chooses the sizes and the CRFs of a ladder for its film, from trial encodes (probes). Pure, exact.
 
 Each size of the preset was probed at a few CRFs. For the CRFs between two probes, the quality and the logarithm of the
 bitrate are interpolated linearly. The first rendition is the cheapest point that reaches the goal. The upper convex

@@ -1,4 +1,4 @@
-"""The request of ``--per-title``, its probes and the chosen renditions, as text and JSON."""
+"""The request of ``--per-title``, its trial encodes (probes) and the chosen renditions, as text and JSON."""
 
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The probes of a film before its ladder is chosen: each size at a few CRFs, in a sample of the film's segments."""
+"""The trial encodes (probes) from which a film's ladder is chosen: each size at a few CRFs, in a sample of segments."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

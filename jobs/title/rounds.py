@@ -1,4 +1,4 @@
-"""Runs the probes of a film, and keeps their results."""
+"""Runs the trial encodes (probes) from which a film's ladder is chosen, and keeps their results."""
 
 import json
 from collections.abc import Sequence

@@ -81,7 +81,8 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
     for frame in decoded_sound(track.url, track.number, failed):
         begin_s = frame_start_s(frame) - track.zero_s
         if abs(begin_s - heard.end_s) <= ROUNDED_S + Fraction(frame.time_base or 0):
-            begin_s = heard.end_s  # coarse ticks round the times of frames, but sound is continuous
+            # Frame times are rounded to coarse ticks; sound has no gaps, so the frame begins where the last one ended.
+            begin_s = heard.end_s
         heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
         names = _names(frame)
         if names not in heard.layouts:

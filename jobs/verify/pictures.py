@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .verdict import Check, PictureNumbers, check
 
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
-NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
+NEIGHBOURS = 3  # an output frame is compared with this many source frames before the expected one, and as many after
 MOVED = 16.0  # a tile has changed if the mean squared difference of two source frames is at least this (8-bit steps)
 # a neighbour matches clearly better if its squared error is below this fraction of the expected frame's
 CLEARLY = 0.4

@@ -1,4 +1,4 @@
-"""The part of CUDA's driver API that sessions use. Errors follow the rules of "CUDA for Tegra" 5.1.5."""
+"""The part of CUDA's driver API that sessions use. Errors follow the rules of "CUDA for Tegra", section 5.1.5."""
 
 from contextlib import suppress
 from functools import partial
@@ -77,7 +77,7 @@ class CudaCalls:
         self.call(choice.freeing, address)
 
     def release(self) -> None:
-        """Release the context; every cuDLA handle must be destroyed by then (CUDA for Tegra 5.4)."""
+        """Release the context; every cuDLA handle must be destroyed by then (CUDA for Tegra, section 5.4)."""
         self.call("cuDevicePrimaryCtxRelease", self._gpu)
 
     def is_managed(self, address: int) -> bool:

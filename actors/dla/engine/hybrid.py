@@ -28,14 +28,14 @@ _NON_BLOCKING = 1
 _WITHOUT_TIMES = 2
 """CU_EVENT_DISABLE_TIMING."""
 _PER_THREAD_STREAM = 2
-"""CU_STREAM_PER_THREAD, which cuDLA does not support (CUDA for Tegra 5.4)."""
+"""CU_STREAM_PER_THREAD, which cuDLA does not support (CUDA for Tegra, section 5.4)."""
 
 
 class HybridSession(DlaSession):
     """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``).
 
     Tasks and copies run in the order of the session's CUDA stream; use ``stream`` to put your own kernels between them.
-    Memory of CUDA's virtual memory management is not supported (CUDA for Tegra 5.4).
+    Memory of CUDA's virtual memory management is not supported (CUDA for Tegra, section 5.4).
     """
 
     mode: ClassVar = DlaMode.HYBRID

@@ -46,8 +46,8 @@ class DlaSession(Closing):
 
     Tasks are asynchronous: ``submit`` returns when they are queued, and their errors come from a later call, at the
     latest from ``synchronize``. Registering memory twice is refused, and changes nothing. Every other error of cuDLA
-    is final (CUDA for Tegra 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and the process
-    has to end.
+    is final (CUDA for Tegra, section 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and
+    the process has to end.
 
     Every method may be called from any thread; the calls of one session run one after the other. Besides its own
     errors, every method may raise:

@@ -1,4 +1,4 @@
-"""A DLA without CUDA: NvSciBuf memory shared with the processor, and NvSciSync fences (CUDA for Tegra 5.1)."""
+"""A DLA without CUDA: NvSciBuf memory shared with the processor, and NvSciSync fences (CUDA for Tegra, section 5.1)."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ class StandaloneSession(DlaSession):
     """One cuDLA device handle in standalone mode (``CUDLA_STANDALONE``).
 
     Tasks run first in, first out. Each submission signals only the session's own sync object, as cuDLA 1.x demands.
-    ``synchronize`` waits for the last fence and then asks for errors, because fences report no errors (CUDA for Tegra
-    5.1.5). Copies wait for the running tasks; to avoid that, use ``view`` and ``event``.
+    ``synchronize`` waits for the last fence and then asks for errors, because fences report no errors (CUDA for Tegra,
+    section 5.1.5). Copies wait for the running tasks; to avoid that, use ``view`` and ``event``.
     """
 
     mode: ClassVar = DlaMode.STANDALONE
@@ -60,7 +60,7 @@ class StandaloneSession(DlaSession):
             return np.ctypeslib.as_array((ctypes.c_uint8 * buffer.size_bytes).from_address(self._views[buffer.memory]))
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return pageable memory, which only the processor uses (CUDA for Tegra 3.1)."""
+        """Return pageable memory, which only the processor uses (CUDA for Tegra, section 3.1)."""
         self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
         return np.zeros(size_bytes, dtype=np.uint8)
 

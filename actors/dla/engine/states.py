@@ -38,7 +38,7 @@ LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionS
 
 _S, _E = DlaSessionState, DlaEvent
 _WAYS: Final = {
-    # A handle is destroyed only after its tasks are done, since cuDLA may crash otherwise (CUDA for Tegra 5.4).
+    # A handle is destroyed only after its tasks are done; otherwise cuDLA may crash (CUDA for Tegra, section 5.4).
     _S.IDLE: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},

@@ -1,6 +1,6 @@
 """cuDLA's status codes: what each means, and which error it becomes.
 
-Every error but ``MEMORY_REGISTERED`` is final for the process, which must be restarted (CUDA for Tegra 5.4).
+Every error but ``MEMORY_REGISTERED`` is final for the process, which must be restarted (CUDA for Tegra, section 5.4).
 """
 
 from enum import IntEnum

@@ -85,7 +85,7 @@ class DlaTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEvents:
-    """The fences of a standalone submission (CUDA for Tegra 5.1.4): the first task waits, the last task signals."""
+    """The fences of a standalone submission (CUDA for Tegra, section 5.1.4): the first task waits, the last signals."""
 
     waits: tuple[Fence, ...]  # the fences for which the submission waits, no two at the same point
     semaphore: int  # the address, for the DLA, of the sync object to signal

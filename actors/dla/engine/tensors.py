@@ -128,7 +128,7 @@ class PixelFormat(_OpenEnum):
 
 
 class PixelMapping(IntEnum):
-    """How rows lie in memory. cuDLA takes no block-linear memory (CUDA for Tegra 5.4)."""
+    """How rows lie in memory. cuDLA takes no block-linear memory (CUDA for Tegra, section 5.4)."""
 
     PITCH_LINEAR = 0
     BLOCK_LINEAR = 1

@@ -1,4 +1,4 @@
-"""Time limits for calls and tasks: if firmware hangs, its caller hangs too (CUDA for Tegra 5.4).
+"""Time limits for calls and tasks: if firmware hangs, its caller hangs too (CUDA for Tegra, section 5.4).
 
 Therefore each session makes its calls in a separate thread (``actors/watchdog.py``), which it abandons at the limit.
 """

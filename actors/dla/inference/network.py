@@ -106,10 +106,10 @@ class Network:
             raise EngineUnfit(message, "Use --dla-input host.")
 
     def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:
-        """Run one task for each input that a GPU fills (hybrid mode); return the outputs, (n, c, h, w) each.
+        """Run one task for each input that a GPU fills, in hybrid mode; return the outputs, (n, c, h, w) each.
 
         Raises:
-            UsageError: standalone mode has no GPU.
+            UsageError: the network runs in standalone mode, without a GPU.
             DeviceError: an error of ``DlaSession`` or of filling an input.
         """
         if isinstance(self._lanes, SharedLanes):

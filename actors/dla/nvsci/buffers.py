@@ -1,4 +1,4 @@
-"""Memory that the processor and a DLA share, through libnvscibuf (CUDA for Tegra 5.1.3)."""
+"""Memory that the processor and a DLA share, through libnvscibuf (CUDA for Tegra, section 5.1.3)."""
 
 import ctypes
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .library import Attribute, Loader, SciLibrary
 ALIGNMENT_BYTES: Final = 512
 """The alignment that a DLA needs, as in NVIDIA's samples of standalone mode.
 
-CUDA for Tegra 5.4 only says that buffers "must adhere to DLA alignment constraints".
+"CUDA for Tegra", section 5.4, only says that buffers "must adhere to DLA alignment constraints".
 """
 _TYPES, _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2, 3
 _RAW_SIZE, _RAW_ALIGNMENT = 0x10000, 0x10001

@@ -1,4 +1,4 @@
-"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4)."""
+"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra, section 5.1.4)."""
 
 import ctypes
 from enum import IntEnum
@@ -93,7 +93,7 @@ class SciSyncs:
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:
-        """Poll until a fence is reached. Returns sooner than ``wait``, but keeps a core busy (CUDA for Tegra 3.5)."""
+        """Poll until a fence is reached. Faster than ``wait``, but keeps a core busy (CUDA for Tegra, section 3.5)."""
         context = self._waiting()
         while True:
             try:

@@ -134,7 +134,7 @@ class CudaTensors(TensorMaker):
 
 
 def free_idle(idle: deque[CudaTensors]) -> bool:
-    """Free the maker that has been idle longest; return whether there was one."""
+    """Free the tensor maker that has been idle longest; return whether there was one."""
     try:
         maker = idle.popleft()
     except IndexError:

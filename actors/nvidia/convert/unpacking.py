@@ -1,8 +1,8 @@
 """Copies NVDEC's surfaces to the host, as the pictures that a software decoder would return.
 
 The device splits the planes if NVRTC can compile the kernel. Otherwise the host splits them, more slowly but with the
-same result. An integrated GPU writes straight into host memory (CUDA for Tegra 2); an H200 does not, because its kernel
-would reach only 12 GB/s.
+same result. An integrated GPU writes straight into host memory (CUDA for Tegra, chapter 2); an H200 does not, because
+its kernel would reach only 12 GB/s.
 """
 
 import ctypes

@@ -69,7 +69,7 @@ class Cuda:
         if context is not None:
             self._check_context(device)
         self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
-        """Whether memory can be allocated and freed in stream order (CUDA for Tegra 3.6; CUDA driver API)."""
+        """Whether memory can be allocated and freed in stream order (CUDA for Tegra, section 3.6; CUDA driver API)."""
         self.platform = Platform.of(self._attribute)
         """The device properties from which ``choose_memory`` chooses a buffer's memory."""
 
@@ -145,7 +145,7 @@ class Cuda:
             self._call(choice.freeing, address)
 
     def attach(self, address: int, to: Attach, stream: "Stream") -> None:
-        """Change the attachment of managed memory, as part of the work in a stream (CUDA for Tegra 3.3)."""
+        """Change the attachment of managed memory, as part of the work in a stream (CUDA for Tegra, section 3.3)."""
         self._begun("cuStreamAttachMemAsync", stream.handle, address, 0, to.value)
 
     def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:

@@ -1,7 +1,8 @@
-"""Device memory that is reused or freed only after the work of its consumers, in whichever streams they read it.
+"""Device memory that is reused or freed only after its consumers have finished, whichever streams they use.
 
-The next stream that writes to a returned buffer waits for the consumers' events; no thread waits. Sources: the array
-API standard, ``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA driver API.
+The next stream that writes to a returned buffer waits for the consumers' events. A thread waits only if a consumer's
+stream is unknown, memory runs short, or the device has no memory pools. Sources: the array API standard,
+``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA driver API.
 """
 
 import sys
@@ -73,7 +74,7 @@ class DevicePool(BufferPool):
 
         The calling thread must have entered the device's context.
 
-        ``DeviceMemory`` if no memory is left; ``DeviceError`` if the driver refused, or a consumer's work failed.
+        Raises ``DeviceMemory`` if no memory is left, ``DeviceError`` if the driver refused or a consumer's work failed.
         """
         if not self._trims_on_return:
             self._trim()

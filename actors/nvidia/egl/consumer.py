@@ -1,6 +1,6 @@
 """The consumer's end of a stream: CUDA acquires frames, and releases each frame before it acquires the next.
 
-Source: CUDA for Tegra 4.1.3. A consumer only reads a frame, and only until it releases the frame.
+Source: CUDA for Tegra, section 4.1.3. A consumer only reads a frame, and only until it releases the frame.
 """
 
 import time

@@ -1,8 +1,8 @@
 """EGLImages as pictures that CUDA reads and writes, once a trial with real pixels has shown that this works.
 
 CUDA's return code does not say whether CUDA and OpenGL see the same pixels. The GPU waits for syncs if the driver
-supports that (only Tegra's does); otherwise the host waits. Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base,
-EGL_KHR_fence_sync, EGL_EXT_image_dma_buf_import, EGL_NV_cuda_event.
+supports that (only Tegra's does); otherwise the host waits. Sources: CUDA for Tegra, sections 4.2 and 4.3;
+EGL_KHR_image_base, EGL_KHR_fence_sync, EGL_EXT_image_dma_buf_import, EGL_NV_cuda_event.
 """
 
 import ctypes
@@ -173,7 +173,7 @@ class _Registered:
     def __init__(self, calls: EglCuda, display: EglDisplay, image: int, pix_fmt: str | None) -> None:
         self.calls = calls
         self.display = display
-        # The only flag is 0 (CUDA for Tegra 4.2.1).
+        # The only flag is 0 (CUDA for Tegra, section 4.2.1).
         self._resource = calls.call("cuGraphicsEGLRegisterImage", calls.driver.EGLImageKHR(image), 0)
         with undone_by(lambda: calls.call("cuGraphicsUnregisterResource", self._resource)):
             self.frame = calls.mapped(self._resource, pix_fmt)

@@ -1,7 +1,7 @@
 """The producer's end of a stream: CUDA presents frames, and each frame returns once the consumer has released it.
 
-Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from the call that presents the frame until the
-frame returns.
+Source: CUDA for Tegra, section 4.1.2. A frame's memory belongs to the stream from the call that presents the frame
+until the frame returns.
 """
 
 import time

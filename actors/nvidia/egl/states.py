@@ -1,6 +1,6 @@
 """The states of a stream's two ends, and what each end may do in each state. Only pure functions and values.
 
-Sources: CUDA for Tegra 4.1; EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_NV_stream_reset.
+Sources: CUDA for Tegra, section 4.1; EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_NV_stream_reset.
 """
 
 from enum import Enum
@@ -9,7 +9,7 @@ from typing import Final
 from ....errors import UsageError
 
 PRESENTED_MOST: Final = 64
-"""How many frames CUDA may have out at once, presented and not returned (CUDA for Tegra 4.1.2)."""
+"""How many frames CUDA may have out at once, presented and not returned (CUDA for Tegra, section 4.1.2)."""
 _RULES: Final = "docs/egl.md lists what each end may do, and when."
 
 

@@ -109,7 +109,7 @@ class Feeder:
         return True
 
     def _is_undecodable(self, kinds: Sequence[int]) -> bool:
-        """Return whether a picture refers to pictures before a point where decoding restarts (H.265 8.1.3)."""
+        """Return whether a picture refers to pictures before a point where decoding restarts (H.265 section 8.1.3)."""
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
         if first == len(kinds):

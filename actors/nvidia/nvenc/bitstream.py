@@ -35,7 +35,7 @@ _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
 class BitstreamWriter:
     """Rewrites one session's packets with the colour, sample aspect ratio and HDR values of ``picture``.
 
-    ``EngineFailed`` if ``sequence_parameters`` has no parameter sets.
+    Raises ``EngineFailed`` if ``sequence_parameters`` has no parameter sets.
     """
 
     def __init__(self, codec: Codec, picture: VideoFormat, sequence_parameters: bytes) -> None:
@@ -54,7 +54,7 @@ class BitstreamWriter:
         self._changed = True
 
     def packet(self, data: bytes, *, is_keyframe: bool) -> bytes:
-        """Return a packet's payload; ``EngineFailed`` if the picture is missing or parameter sets changed."""
+        """Return a packet's payload; raises ``EngineFailed`` if the picture is missing or parameter sets changed."""
         hdr = self._hdr if is_keyframe else ()
         payload = self._av1(data, hdr) if self._codec is Codec.AV1 else self._h26x(data, hdr)
         if not payload:
@@ -163,7 +163,7 @@ def hdr_units(codec: Codec, hdr: HdrStatic) -> tuple[bytes, ...]:
 
 
 def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and bytes of each OBU of a temporal unit (AV1 5.3); ``EngineFailed`` if malformed."""
+    """Yield the type and bytes of each OBU of a temporal unit; raises ``EngineFailed`` if the unit is malformed."""
     at = 0
     while at < len(data):
         head = data[at]

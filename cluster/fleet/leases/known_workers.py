@@ -32,7 +32,7 @@ REPEATED: Final = 16
 """How many of the latest faults each report repeats, because reports may be lost. The supervisor counts each fault
 once."""
 PROGRESS_ANSWER_S: Final = 1.0
-"""How long a worker may take to report the progress of its work."""
+"""How long the client waits for a worker's answer to one query of its work's progress."""
 AFTER_A_DEATH: Final = "Submit the same work again; the pool starts another process."
 _AFTER_AN_OOM: Final = "Submit the work again; `--workers N` runs fewer tasks at a time."
 _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the worker's machine and on this one."

@@ -16,7 +16,11 @@ _BESIDE_GPU = 1 << 30  # larger than any number of sessions: hosts with a GPU co
 _EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
-"""A host's best option as a sort key: rank and gain, load, open GPU sessions, position; then the host's ``changes``."""
+"""A host's best option as a sort key.
+
+The numbers are: rank and gain together; load; open GPU sessions, plus ``_BESIDE_GPU`` on a host with a GPU, which thus
+comes after hosts without; position; the host's ``changes``.
+"""
 
 
 class PlacementOption(NamedTuple):

@@ -34,7 +34,7 @@ def judge(
     unknown. ``codecs_work`` means that a GPU here has decoded or encoded a picture.
     """
     if not has_driver(report):
-        rule = "a GPU needs a kernel driver and libcuda (CUDA Compatibility 1)"
+        rule = "a GPU needs a kernel driver and libcuda (CUDA Compatibility, chapter 1)"
         because = "neither NVIDIA's kernel driver nor libcuda is installed, so only software engines work"
         fix = "on a machine with an NVIDIA GPU, install its driver; in a container, give it the GPUs (--gpus all)"
         return (Diagnosis("NVIDIA driver", Grade.UNKNOWN, rule, because, fix),)
@@ -61,7 +61,8 @@ def has_driver(report: CudaReport) -> bool:
 
 def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
     """Judge whether the kernel driver and the user-mode driver have the same version. A compat package may differ."""
-    subject, rule = "driver versions", "user-mode and kernel driver have the same version (CUDA Compatibility 3.3.3)"
+    subject = "driver versions"
+    rule = "user-mode and kernel driver have the same version (CUDA Compatibility, section 3.3.3)"
     module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
         # On a Tegra, and in some containers, the file is missing although the driver works.
@@ -106,7 +107,7 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
     After three kinds of failure, devices stay in use: an error that may pass by itself (affected workers restart after
     a pause), a probe that ran out of time or memory, and a crash on a machine where a codec session worked.
     """
-    subject, rule = "CUDA initialisation", "the result of cuInit (CUDA Compatibility 3.3.3)"
+    subject, rule = "CUDA initialisation", "the result of cuInit (CUDA Compatibility, section 3.3.3)"
     code = report.init_code
     if report.ended:
         because = f"the process that probed the driver ended: {report.ended}"
@@ -128,7 +129,7 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:
     if not report.driver:
         return
-    subject, rule = "driver branch", "ended branches and new feature branches (CUDA Compatibility 3.3.1)"
+    subject, rule = "driver branch", "ended branches and new feature branches (CUDA Compatibility, section 3.3.1)"
     branch = version_numbers(report.driver)[0]
     fix, limits = "install a driver of a production or long-term branch", ("compat packages do not support it",)
     if branch in END_OF_LIFE_BRANCHES:
@@ -167,7 +168,7 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
     if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
-    rule = "the kernel driver decides which hardware works (CUDA Compatibility 5)"
+    rule = "the kernel driver decides which hardware works (CUDA Compatibility, chapter 5)"
     generation = generation_of(device.compute_capability)
     if generation is None:
         because = f"compute capability {device.compute_capability} is older than Maxwell"
@@ -200,7 +201,8 @@ def _codec_packages(report: CudaReport) -> str:
 
 def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
     """Judge whether the driver's codec libraries load and have the version of the kernel driver."""
-    subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
+    subject = "codec libraries"
+    rule = "they come with the driver and stay at its version (CUDA Compatibility, section 3.3.3)"
     absent = {name: path for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)}
     if absent:
         state = Grade.BROKEN if Grade.BROKEN in map(_missing, absent.values()) else Grade.UNKNOWN

@@ -25,7 +25,7 @@ _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
 _SINCE = {"libnvidia-nvvm": (11, 5), "libcudadebugger": (11, 8)}
-"""The first CUDA version whose compat packages contain these libraries (CUDA Compatibility 3.2.1)."""
+"""The first CUDA version whose compat packages contain these libraries (CUDA Compatibility, section 3.2.1)."""
 _NOT_FOR_WORK = ("libcudadebugger",)
 
 
@@ -41,8 +41,8 @@ def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
     """Return whether a compat library fits a kernel driver version ("550.54.15").
 
     A library with a note fits if the note lists the driver's branch and a newer CUDA version than the driver has.
-    Without a note, the table in CUDA Compatibility 3.3.1 decides. For a branch that the table lacks, a newer library
-    may work, but an older library never works.
+    Without a note, the table in "CUDA Compatibility", section 3.3.1, decides. For a branch that the table lacks, a
+    newer library may work, but an older library never works.
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
@@ -61,7 +61,7 @@ def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
 
 
 def _by_table(cuda: str, branch: int, host_cuda: str) -> ForwardAnswer:
-    rule = "the matrix of compat packages and drivers (CUDA Compatibility 3.3.1, Table 3)"
+    rule = "the matrix of compat packages and drivers (CUDA Compatibility, section 3.3.1, Table 3)"
     answer = forward_by_table(cuda, branch)
     if version_numbers(cuda)[:2] <= version_numbers(host_cuda):
         return _not_newer(rule, cuda, branch, host_cuda)
@@ -78,7 +78,7 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 
 
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
-    """Return the faults of a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
+    """Return the faults of a compat package's files in a few words each (CUDA Compatibility, sections 3.2.1, 3.2.2).
 
     ``for_work`` ignores the debugger's library, which is not needed for work.
     """
@@ -105,7 +105,7 @@ def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
         is_used = not isinstance(used, Unavailable) and used.path == library.path
         subject = f"compat package in {library.folder}"
         if troubles := package_troubles(library):
-            rule = "its libraries share one version and have their links (CUDA Compatibility 3.2.1, 3.2.2)"
+            rule = "its libraries share one version and have their links (CUDA Compatibility, sections 3.2.1 and 3.2.2)"
             grade, limits = (Grade.LIMITED, ()) if is_used else (Grade.OK, ("it cannot be used until it is repaired",))
             yield Diagnosis(subject, grade, rule, "; ".join(troubles), _repair(library), limits)
         elif not is_used and report.driver:
@@ -128,7 +128,7 @@ def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterat
     if cuda and host_cuda and version_numbers(cuda)[:2] < version_numbers(host_cuda):
         because, package = forward_answer(library, host_driver).because, minor_version(cuda).replace(".", "-")
         fix = f"remove the package cuda-compat-{package}, or the files in {library.folder}"
-        rule = "a driver upgrade removes older compat packages (CUDA Compatibility 3.3.1)"
+        rule = "a driver upgrade removes older compat packages (CUDA Compatibility, section 3.3.1)"
         yield Diagnosis(subject, Grade.OK, rule, because, fix, ("it is left over from an older driver",))
 
 
@@ -198,7 +198,7 @@ def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 def _device_support(report: CudaReport) -> Diagnosis:
     """Judge whether the GPUs support compat packages."""
     subject = "hardware for compat packages"
-    rule = "for data-centre GPUs and select NGC-ready RTX boards only (CUDA Compatibility 3.1)"
+    rule = "for data-centre GPUs and select NGC-ready RTX boards only (CUDA Compatibility, section 3.1)"
     if report.init_code == 0:
         return Diagnosis(subject, Grade.OK, rule, "cuInit accepted this hardware")
     if report.init_code == _WRONG_DEVICE:
@@ -209,8 +209,8 @@ def _device_support(report: CudaReport) -> Diagnosis:
 
 
 def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Report the deployment model (CUDA Compatibility 3.4)."""
-    subject, rule = "compat package's deployment", "shared or per application (CUDA Compatibility 3.4)"
+    """Report the deployment model (CUDA Compatibility, section 3.4)."""
+    subject, rule = "compat package's deployment", "shared or per application (CUDA Compatibility, section 3.4)"
     how = report.deployment
     if isinstance(how, Unavailable):
         return Diagnosis(subject, Grade.UNKNOWN, rule, how.reason)
@@ -220,7 +220,7 @@ def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _limits(report: CudaReport) -> tuple[str, ...]:
-    """Return the limits of forward compatibility on these GPUs (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
+    """Return the limits of forward compatibility (CUDA Compatibility, section 3.3.2, Table 4, and section 3.3.3)."""
     features = (_limit(limit, report.devices) for limit in FORWARD_LIMITS)
     return (*(feature for feature in features if feature), _OPENCL_LIMIT, CODEC_LIMIT)
 

@@ -1,4 +1,4 @@
-"""Finds compat packages on the disk (CUDA Compatibility 3.2.1, 3.2.2), and reads the ELF note of their libcuda.
+"""Finds compat packages (CUDA Compatibility, sections 3.2.1, 3.2.2) on the disk, and reads libcuda's ELF note.
 
 Packages from a runfile may lack links, so the search is for versioned files. The note has the CUDA version, the
 accepted driver branches and the kinds of devices; Orin's note has only a CUDA version.

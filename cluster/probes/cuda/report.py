@@ -15,7 +15,7 @@ _KERNEL_NOT_TRIED = Unavailable(Absence.FAILED, "no kernel was tried")
 
 
 class Deployment(Enum):
-    """How a process finds libcuda: the deployment models of CUDA Compatibility 3.4."""
+    """How a process finds libcuda: the deployment models of CUDA Compatibility, section 3.4."""
 
     DRIVER = "installed with the driver"
     SEARCH_PATH = "shared, through LD_LIBRARY_PATH"
@@ -38,7 +38,7 @@ LINKS: Final = {
     "libnvidia-nvvm": "libnvidia-nvvm.so.4",
     "libcudadebugger": "libcudadebugger.so.1",
 }
-"""The libraries of a compat package, and the names of their links (CUDA Compatibility 3.2.1)."""
+"""The libraries of a compat package, and the names of their links (CUDA Compatibility, section 3.2.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,9 @@ class CudaReport:
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
     """Return whether a libcuda belongs to a compat package rather than to the driver.
 
-    A package from a runfile may be in any folder (CUDA Compatibility 3.2.2). Its libcuda has the note, and is newer
-    than the kernel driver. The note is not enough, because the driver's libcuda has a note too (seen with 580.159.04).
+    A package from a runfile may be in any folder (CUDA Compatibility, section 3.2.2). Its libcuda has the note, and is
+    newer than the kernel driver. The note is not enough, because the driver's libcuda has a note too (seen with
+    580.159.04).
     """
     if library.in_compat_folder:
         return True
@@ -138,7 +139,7 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
 def deployment(
     library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
 ) -> Deployment:
-    """Return how processes find a libcuda (CUDA Compatibility 3.4); ``linker_folders`` are those in ld.so.conf."""
+    """Return how processes find a libcuda (CUDA Compatibility, section 3.4); ``linker_folders`` are ld.so.conf's."""
     if not is_compat_library(library, module):
         return Deployment.DRIVER
     here = _resolved(str(Path(library.path).parent))

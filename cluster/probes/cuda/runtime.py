@@ -1,7 +1,7 @@
 """Judges each CUDA runtime in use, and the kernels that NVRTC compiles.
 
-NVRTC must support the device's generation, and the driver must load NVRTC's code (CUDA Compatibility 2.3, 5). The
-result of loading a kernel overrides a comparison of versions.
+NVRTC must support the device's generation, and the driver must load NVRTC's code (CUDA Compatibility, sections 2.3 and
+5). The result of loading a kernel overrides a comparison of versions.
 """
 
 from collections.abc import Iterator
@@ -23,19 +23,20 @@ from .tables import (
 )
 
 _FIRST_MINOR_COMPATIBLE = 11
-_BACKWARD = "drivers run programs built with older toolkits (CUDA Compatibility 4)"
-_MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"
-_EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
-_FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
+_BACKWARD = "drivers run programs built with older toolkits (CUDA Compatibility, chapter 4)"
+_MINOR = "minor-version compatibility within a major version (CUDA Compatibility, chapter 2)"
+_EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility, section 2.1, Table 2)"
+_FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility, section 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
-# PTX from a newer toolkit fails with error 222 (CUDA Compatibility 2.2), so NVRTC compiles machine code for the device.
+# PTX from a newer toolkit fails with error 222 (CUDA Compatibility, section 2.2), so NVRTC compiles machine code for
+# the device.
 KERNEL_LIMITS = ("scaling and converting pictures on the GPU (the CPU does it instead)",)
 """The limits of a GPU that cannot run kernels; NVDEC and NVENC work without kernels."""
-_KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
+_KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility, section 2.3)"
 
 
 def minimum_driver(cuda_version: str) -> str:
-    """Return the oldest driver for a toolkit ("12.3"); "" if unknown (CUDA Compatibility 2.1)."""
+    """Return the oldest driver for a toolkit ("12.3"); "" if unknown (CUDA Compatibility, section 2.1)."""
     major, *minor = version_numbers(cuda_version)
     if major >= _FIRST_MINOR_COMPATIBLE:
         return MINOR_VERSION_MINIMUMS.get(major, "")

@@ -51,7 +51,7 @@ class FeatureLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """A GPU generation, with the kernel drivers and toolkits that support it (CUDA Compatibility 5)."""
+    """A GPU generation, with the kernel drivers and toolkits that support it (CUDA Compatibility, chapter 5)."""
 
     name: str
     first_capability: list[int]
@@ -84,9 +84,9 @@ CUDA_ERRORS = {int(code): CudaError(int(code), **row) for code, row in _TABLES["
 BRANCH_CUDA = {version_numbers(driver)[0]: cuda for cuda, driver in reversed(TOOLKIT_DRIVERS.items())}
 """The CUDA version of each driver branch."""
 FIRST_COMPATIBLE_NVRTC = (11, 3)
-"""The first CUDA version whose driver loads code from any NVRTC of the same major version (CUDA Compatibility 2.3)."""
+"""The first CUDA whose driver loads code from any NVRTC of its major version (CUDA Compatibility, section 2.3)."""
 FORWARD_LIMITS = tuple(FeatureLimit(**row) for row in _TABLES["forward_limits"])
-"""The features that forward compatibility may lack (CUDA Compatibility 3.3.2, Table 4)."""
+"""The features that forward compatibility may lack (CUDA Compatibility, section 3.3.2, Table 4)."""
 CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]
 """PyNvVideoCodec's requirements."""
 
@@ -108,14 +108,14 @@ def _forward(tables: list[dict[str, Any]]) -> dict[tuple[str, int], Forward]:
 
 
 FORWARD = _forward(_TABLES["forward"])
-"""Whether a package works, by its CUDA version and the driver's branch (CUDA Compatibility 3.3.1, Table 3)."""
+"""Whether a package works, by its CUDA version and the driver's branch (CUDA Compatibility, section 3.3.1, Table 3)."""
 
 
 def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
     """Return whether the compat package of a CUDA version works on a driver branch; None if unknown.
 
     A package that is older than the driver never works. No package works on ended branches or new feature branches
-    (CUDA Compatibility 3.3.1).
+    (CUDA Compatibility, section 3.3.1).
     """
     package = version_numbers(cuda_version)[:2]
     if (listed := FORWARD.get((minor_version(cuda_version), branch))) is not None:
@@ -129,8 +129,8 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
 def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
     """Return the CUDA version of the oldest compat package with which a toolkit runs on a driver branch; "" for none.
 
-    The package may be newer than the toolkit (CUDA Compatibility 3.3.1). But it contains a driver, which must not be
-    newer than ``last_branch``: the last driver branch that supports these GPUs, or "" if all later branches do.
+    The package may be newer than the toolkit (CUDA Compatibility, section 3.3.1). But it contains a driver, which must
+    not be newer than ``last_branch``: the last driver branch that supports these GPUs, or "" if all later branches do.
     """
     wanted = version_numbers(cuda_version)[:2]
     fitting = (

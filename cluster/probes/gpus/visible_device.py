@@ -47,7 +47,8 @@ def narrow(
     """
     if len(given) != 1:
         message = f"Ray assigned {len(given)} GPUs to this worker instead of one"
-        raise FleetUnavailable(message, "Start the Ray node with --num-gpus set to its number of GPUs and slices.")
+        count = "its number of whole GPUs plus slices (a sliced GPU itself does not count)"
+        raise FleetUnavailable(message, f"Start the Ray node with --num-gpus set to {count}.")
     parts, trouble = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
     mine = parts[part] if part < len(parts) else DevicePart("", "")
     return _see_only(mine, environment, trouble, avoided)
@@ -78,7 +79,7 @@ def _see_only(
 
 
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
-    """Let a process to which Ray assigned no GPU see the machine's GPU, which a DLA needs (CUDA for Tegra 5.1).
+    """Let a process to which Ray assigned no GPU see the GPU, which a DLA needs (CUDA for Tegra, section 5.1).
 
     Call this before CUDA starts. A CUDA_VISIBLE_DEVICES that is not empty stays as it is.
     """

@@ -191,7 +191,7 @@ def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
         because = f"libcuda comes from {cuda.library.path}"
         if cuda.init_code != 0:
             grade, fix = Grade.BROKEN, f"remove {folders} from LD_LIBRARY_PATH"
-    rule = "some images set LD_LIBRARY_PATH (CUDA Compatibility 5)"
+    rule = "some images set LD_LIBRARY_PATH (CUDA Compatibility, chapter 5)"
     yield Diagnosis("compat package in LD_LIBRARY_PATH", grade, rule, because, fix)
 
 

@@ -74,4 +74,4 @@ FACTS = {
     name: (f"nvmlDeviceGet{row['ask']}", _reader(row["read"], row.get("item")), tuple(row.get("with", ())))
     for name, row in read_tables("nvml.toml")["facts"].items()
 }
-"""The function of each fact, the reader of the answer, and the arguments after the handle."""
+"""For each fact: the NVML function to call, the function that reads its answer, and the arguments after the handle."""

@@ -28,7 +28,8 @@ class Diagnosis:
 
     subject: str
     state: Grade
-    rule: str  # the rule, with the section of NVIDIA's document if there is one: "... (CUDA Compatibility 2.1)"
+    # the rule, with the section of NVIDIA's document if there is one: "... (CUDA Compatibility, section 2.1)"
+    rule: str
     because: str  # the reason as a sentence without a full stop
     fix: str = ""  # the fix; "" if there is nothing to do
     limits: tuple[str, ...] = ()  # features that do not work although the subject does

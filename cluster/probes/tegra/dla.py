@@ -1,7 +1,7 @@
 """Counts this machine's Deep Learning Accelerators with cuDLA, in a child process.
 
-The calls follow CUDA for Tegra, 5. The presence of libcudla proves nothing: since CUDA 13.4, servers have the library
-too, and a Thor has it even without an accelerator.
+The calls follow CUDA for Tegra, chapter 5. The presence of libcudla proves nothing: since CUDA 13.4, servers have the
+library too, and a Thor has it even without an accelerator.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Estimates how much memory the GPU of a Tegra can allocate (CUDA for Tegra, 2.2).
+"""Estimates how much memory the GPU of a Tegra can allocate (CUDA for Tegra, section 2.2).
 
 Processor and GPU share one DRAM, and swap space is part of the estimate. No estimate was compared with a measurement,
 because no Tegra was available.
@@ -20,7 +20,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def allocatable_bytes(total_bytes: int, free_bytes: int, *, swap_free_bytes: int, device_allocated_bytes: int) -> int:
-    """Return how many bytes the GPU could allocate, from 0 to ``total_bytes``, by the formula of CUDA for Tegra 2.2.
+    """Return how many bytes the GPU could allocate, from 0 to ``total_bytes``, by the formula in section 2.2.
 
     If the processor's pages fit into swap space, all memory except the GPU's can be allocated; otherwise, all memory
     except the pages that do not fit. The document leaves open what happens if swap space is exactly full; here the

@@ -1,4 +1,4 @@
-"""Reports which Tegra this machine is, if any, and what the Tegra can do (CUDA for Tegra).
+"""Reports which Tegra this machine is, if any, and what the Tegra can do. Source: "CUDA for Tegra".
 
 A Tegra is recognised by files of the kernel and of Jetson Linux. An integrated GPU is no proof, because a DGX Spark
 also has an integrated GPU. Nothing here was measured on a Tegra, because none was available.

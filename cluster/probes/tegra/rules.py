@@ -1,4 +1,4 @@
-"""Rules for the CUDA features that a Tegra lacks (CUDA for Tegra, 2.1, 3.2 and 3.6).
+"""Rules for the CUDA features that a Tegra lacks (CUDA for Tegra, sections 2.1, 3.2 and 3.6).
 
 Changes in later editions are included: NVML on Thor under L4T, MPS since CUDA 12.5, IPC that shares memory on Thor
 since CUDA 13.0, and cudaMemPrefetchAsync() with concurrent access.
@@ -48,14 +48,14 @@ class TegraFacts:
 
 
 def io_coherency(capability: Capability) -> Rule:
-    """Return whether the GPU has one-way coherence with the processor's caches (2.1): on Xavier (7.2) and later."""
+    """Return whether the GPU has one-way coherence with the processor's caches (section 2.1): from Xavier (7.2) on."""
     if capability >= IO_COHERENT_SINCE:
         return Rule(holds=True, reason="the GPU is I/O coherent: its compute capability is at least 7.2")
     return Rule(holds=False, reason="the GPU is not I/O coherent: its compute capability is less than 7.2")
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); if known, the device's ``attribute`` decides."""
+    """Return whether cudaHostRegister() works (sections 2.1, 3.2, 3.6); if known, the ``attribute`` decides."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:
@@ -68,7 +68,7 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
 
 
 def features(facts: TegraFacts) -> dict[str, Rule]:
-    """Return a rule for each CUDA feature that a Tegra may lack, in the order of the document (3.6)."""
+    """Return a rule for each CUDA feature that a Tegra may lack, in the order of the document (section 3.6)."""
     capability, system, cuda = facts.capability, facts.system, facts.cuda
     qnx, linux = system is System.QNX, system in (System.L4T, System.EMBEDDED_LINUX)
     never = False
@@ -103,5 +103,5 @@ def features(facts: TegraFacts) -> dict[str, Rule]:
 
 
 def unsupported_features(facts: TegraFacts) -> dict[str, str]:
-    """Return the missing features, each with the reason as a sentence without a full stop (3.6)."""
+    """Return the missing features, each with the reason as a sentence without a full stop (section 3.6)."""
     return {name: rule.reason for name, rule in features(facts).items() if not rule.holds}

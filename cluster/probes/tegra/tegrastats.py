@@ -1,4 +1,4 @@
-"""Reads a line of tegrastats, the source of utilization on a Tegra without NVML (CUDA for Tegra, 3.6).
+"""Reads a line of tegrastats, the source of utilization on a Tegra without NVML (CUDA for Tegra, section 3.6).
 
 The format differs between releases. The formats of Orin and of Thor (R38) are known; unknown words are kept in ``raw``.
 """

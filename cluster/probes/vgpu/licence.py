@@ -51,7 +51,7 @@ class Licence:
 
     @property
     def sentence(self) -> str:
-        """A sentence about the licence, without a full stop."""
+        """A phrase about the licence, without a full stop."""
         if self.state is LicenceState.EXPIRED:
             return f"the licence for {self.product} expired at {self.expires_utc} UTC"
         if self.state is LicenceState.MISSING:

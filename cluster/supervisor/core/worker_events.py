@@ -103,7 +103,7 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     effects = _check_device(state, book, now_s) if book.station.kind.takes_gpu else []
     if book.is_holding and book.facts is not None:
         # The worker keeps its GPU for a while, so that Ray gives the next worker another GPU.
-        book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
+        book.reason = book.facts.trouble or "the GPU that Ray gave this worker lacks the worker's slice"
         return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
     took = f" on {event.facts.device}" if event.facts.device else ""
     if book.is_astray:

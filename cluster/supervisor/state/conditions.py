@@ -22,7 +22,7 @@ NOTICED: Final = 0.1
 """The smallest change of an engine's load that counts."""
 ROUNDING: Final = 1e-9
 STEPS: Final = 20
-"""Loads of engines are counted in twentieths."""
+"""Loads of engines are rounded to twentieths."""
 MEMORY_NOTICED: Final = 0.02
 """The smallest change of memory use that counts: the memory of a few sessions."""
 POLLS_TO_BELIEVE: Final = 2

@@ -95,7 +95,7 @@ def _start(
         "--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice."
     ),
     drain_seconds: str | None = valued(
-        "--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60."
+        "--drain-seconds", "N", "How many seconds a stopping node waits for its work to finish. Default: 60."
     ),
     spot: str | None = valued(
         "--spot",

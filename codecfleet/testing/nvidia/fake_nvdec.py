@@ -255,7 +255,7 @@ class _Decoder:
         sets = [unit for unit in nal_units(coded) if base_sequence_sets([unit], hevc=hevc)]
         if not sets:
             return
-        # If several parameter sets have the same number, the last one counts.
+        # The packet's last sequence parameter set counts; the fake does not compare their numbers.
         stated = sets[-1]
         if self._sequence is None or self._wanted is not None:
             self._sequence, self._is_too_small = stated, False

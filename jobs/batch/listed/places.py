@@ -209,7 +209,8 @@ def _remote(url: str) -> Iterator[Listed]:
         store.invalidate_cache()
         name = without_query(root)
         is_pattern = bool(_MAGIC.intersection(name))
-        # Web servers list only folders, if anything; the job finds out whether the file or the server exists.
+        # A web server can list at most a folder (a URL that ends in /). Any other URL is taken as one file, unchecked;
+        # the job finds out whether it exists.
         is_on_web = protocol in ("http", "https") and not name.endswith("/")
         if not is_pattern and (is_on_web or store.isfile(root)):
             yield from _remote_file(url)

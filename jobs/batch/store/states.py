@@ -44,7 +44,7 @@ EDGES: Final = {
     (_S.RUNNING, _H.LISTED): _S.WAITING,  # the entry's run was killed; the job continues from its journal
     (_S.DONE, _H.LISTED): _S.DONE_BEFORE,
     (_S.FAILED, _H.LISTED): _S.FAILED_BEFORE,
-    (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before it compared the entry
+    (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # the last run ended before it compared the entry's input
     (_S.FAILED_BEFORE, _H.LISTED): _S.FAILED_BEFORE,
     **{(state, _H.LISTED_OTHERWISE): _S.WAITING for state in _S},
     # The result of an earlier run is compared.

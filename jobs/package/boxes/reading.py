@@ -152,7 +152,7 @@ def _fragment(read: Read, movie: Section, data: Section) -> StatedFragment:
     track = first(boxes(read, movie.content, movie.end), b"traf")
     header, time, run = (descendant(read, track, kind) for kind in (b"tfhd", b"tfdt", b"trun"))
     if number is None or header is None or time is None or run is None:
-        raise ProofFailed(f"the fragment at byte {movie.begin} lacks a box", _ADVICE)
+        raise ProofFailed(f"the fragment at byte {movie.begin} lacks mfhd, tfhd, tfdt or trun", _ADVICE)
     defaults = _defaults(read(header.content, header.end - header.content))
     offset, samples = _samples(read(run.content, run.end - run.content), defaults)
     size_bytes = sum(each.size_bytes for each in samples)

@@ -86,7 +86,7 @@ class _Samples:
             return None
         durations = np.concatenate(self.durations)
         shown = np.concatenate(self.starts) + np.concatenate(self.offsets)
-        # Samples that start after the end of the edit list are not shown.
+        # Samples that start at or after the end of the edit list are not shown.
         visible = shown < (shown.max() + 1 if edited_s is None else ceil(edited_s * scale))
         ranked = np.where(visible if visible.any() else True, shown, shown.min() - 1)
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))

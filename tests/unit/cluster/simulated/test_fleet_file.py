@@ -109,6 +109,20 @@ def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("host", "step"),
+    [
+        (HOST, "Give its type_id and framebuffer_gib, or one of NVIDIA L40S-1B,"),
+        (HOST.replace("L40S", "RTX 4090"), "Give its type_id and framebuffer_gib."),
+    ],
+)
+def test_an_unknown_vgpu_type_can_be_described(tmp_path: Path, host: str, step: str) -> None:
+    """The next step lists known types only if there are some for this model."""
+    with pytest.raises(UsageError) as caught:
+        _fleet(tmp_path, host + VGPU.format("NVIDIA X-9Q"))
+    assert caught.value.next_step.startswith(step)
+
+
 def test_a_fleet_that_is_not_there_is_refused() -> None:
     """If a name is neither a file nor one of our fleets, the error lists our fleets."""
     with pytest.raises(UsageError, match="h200-l40s"):

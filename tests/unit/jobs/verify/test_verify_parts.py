@@ -10,13 +10,15 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 
 from codecfleet.jobs.report.report import Warning_
-from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
+from codecfleet.jobs.verify.audio import _check_rate, begin_s, find_kept, find_run
 from codecfleet.jobs.verify.container_checks import Containers, ExpectedTimes, check_containers
+from codecfleet.jobs.verify.hearing import Heard
 from codecfleet.jobs.verify.job import last_shown_s
 from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.picture_life import StatedPictures
 from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format, conformed
 from codecfleet.jobs.verify.reference.reference_decode import Timeline
+from codecfleet.jobs.verify.sound_tracks import SoundTrack
 from codecfleet.jobs.verify.stated.facts import Spread, StatedFile, StatedKind, StatedTrack
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, PictureNumbers, Verdict, check, with_declared
@@ -290,3 +292,35 @@ def test_the_last_picture_of_a_part_stays_for_those_that_are_lost(
     )
     last = max(n for n, ticks in enumerate(shown) if end_s is None or ticks * MILLISECOND < end_s)
     assert last_shown_s(timeline, last, end_s, stated_s) == expected_s
+
+
+@pytest.mark.parametrize(
+    ("before_hz", "after_hz", "expected", "passes"),
+    [
+        ([44_100, 48_000], 48_000, "at least 44100 Hz, throughout", True),
+        ([48_000], 44_100, "at least 44100 Hz, throughout", True),
+        ([22_050, 96_000], 22_050, "22050 Hz or at least 44100 Hz, throughout", True),
+        ([22_050, 96_000], 32_000, "22050 Hz or at least 44100 Hz, throughout", False),
+        ([8000, 22_050], 16_000, "8000 Hz or at least 22050 Hz, throughout", False),
+        ([8000, 22_050], 32_000, "8000 Hz or at least 22050 Hz, throughout", True),
+    ],
+)
+def test_the_check_of_a_sample_rate_names_all_rates_that_pass(
+    before_hz: list[int], after_hz: int, expected: str, *, passes: bool
+) -> None:
+    """An output has one of the source's rates, or a rate that loses nothing that can be heard."""
+    left, right = (
+        SoundTrack(
+            url="",
+            number=0,
+            index=0,
+            zero_s=Fraction(0),
+            codec="aac",
+            rate_hz=rate,
+            frame_samples=1024,
+            tick_s=Fraction(1, rate),
+        )
+        for rate in (before_hz[0], after_hz)
+    )
+    found = _check_rate("audio.0", left, right, Heard([], rates_hz=before_hz), Heard([], rates_hz=[after_hz]))
+    assert (found.expected, found.passed) == (expected, passes)

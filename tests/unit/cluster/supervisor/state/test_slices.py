@@ -260,7 +260,7 @@ def test_a_gpu_without_slices_blocks_no_other(machines: dict[str, SimulatedNode]
     assert world.served() == {whole}
     assert len(slots) == 1
     log = [note.line for note in world.notes]
-    assert any("the GPU that Ray gave it has no slice for it" in line for line in log)
+    assert any("the GPU that Ray gave this worker lacks the worker's slice" in line for line in log)
     assert world.core.state.stations["g/gpu#0"].state is StationState.EMPTY
 
 
