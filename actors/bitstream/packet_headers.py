@@ -61,7 +61,7 @@ _NOTHING_STATED: Final = {begins: PacketHeaders(begins=begins) for begins in (Fa
 
 def changes_configuration(packet: "Packet[Any]") -> bool:
     """Return whether the container states another codec configuration from this packet on."""
-    # Called twice for each packet: ``Packet.has_sidedata`` and ``any`` take several times as long.
+    # Called up to twice a packet: ``Packet.has_sidedata`` and ``any`` take several times as long.
     for each in packet.iter_sidedata():  # noqa: SIM110
         if each.data_type == "new_extradata":
             return True

@@ -98,7 +98,7 @@ class MemoryChoice:
 
     @property
     def shares(self) -> bool:
-        """Whether the processor and an integrated GPU use the same bytes, so that nothing is copied."""
+        """Whether the processor and the GPU, if integrated, use the same bytes, without a copy."""
         return self.memory in (Memory.PINNED, Memory.MANAGED)
 
     @property

@@ -105,7 +105,7 @@ class KeptPieces:
         self._reports = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
-        """Keep these ended pieces; ``reported`` returns a piece only once, even if it was given twice."""
+        """Keep these ended pieces; a report has each piece only once, even if it was given twice."""
         self._ended.extend(ended)
 
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:

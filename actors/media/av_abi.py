@@ -1,4 +1,4 @@
-"""Reads and writes FFmpeg's public structures by ctypes, with safety checks, for the versions named here only.
+"""FFmpeg's public structures as ctypes, with safety checks, only for the PyAV and FFmpeg versions named here.
 
 A PyAV object's pointer is followed only if three conditions hold. The versions and the object's size must fit. The
 kernel must be able to copy the memory, so that a wrong pointer does not crash. The memory must begin with ``AVClass``

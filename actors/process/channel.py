@@ -20,7 +20,7 @@ _REPORT: Final = "Please report this, with the input and the options."
 
 
 class Channel(Generic[ServerT]):
-    """One end of a channel, and the owner of its socket; the other side serves ``ServerT``. Used from one event loop.
+    """One end of a pair of sockets, which it owns; the other side serves ``ServerT``. Used from one event loop.
 
     ``serves`` answers the other side's requests; ``me`` names this process in errors that report its defects.
     """

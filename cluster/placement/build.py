@@ -170,7 +170,7 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
 
 
 def _counts(asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str) -> dict[Engine, int]:
-    """Return each kind's engine count: from the driver, a trial or documentation, else 1; 0 if all trials failed."""
+    """Return each kind's engine count: if it works, the driver's, a trial's or the documented one, else 1; 0 if not."""
     counts = {entry.engine: entry.count for entry in asked}
     model = load_hardware().model_of(name)
     documented = {} if model is None else model.engines

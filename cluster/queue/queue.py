@@ -116,7 +116,7 @@ class Queue:
         return await asyncio.to_thread(self._store.job, job_id)
 
     async def output(self, job_id: str, after: int = 0) -> Printed:
-        """Return a job's output from ``after`` on: 0, or a part's ``ends``. The last 256 Ki characters are kept."""
+        """Return a job's output from ``after`` on (0, or ``ends`` of a part); the last 256 Ki characters are kept."""
         return await asyncio.to_thread(self._store.output, job_id, after)
 
     async def cancel(self, job_id: str) -> QueuedJob:

@@ -206,7 +206,7 @@ class JobStore(ABC):
                 at.rows(old, claim.job_id, oldest)
 
     def output(self, job_id: str, after: int = 0) -> Printed:
-        """Return a job's output from ``after`` on, which is 0 or ``ends`` of an earlier part, as far as it is kept."""
+        """Return a job's output, as far as it is kept, from ``after`` on (0, or ``ends`` of an earlier part)."""
         with self._current() as at:
             self._named(at, job_id)
             pieces = at.rows(

@@ -19,7 +19,7 @@ LOOK_S = 0.5  #: The time between two samples of running work
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much, because this process was suspended meanwhile
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run is worthwhile if the first needs more than this many times as long to end
+GAIN = 1.5  #: A second run is worthwhile if the first still needs over this many times as long as it
 SETTLED = 0.5  #: A run's own speed counts only after this fraction of the usual time, since a run first opens and seeks
 
 
@@ -116,7 +116,7 @@ class Paces:
         return [pace for pace in self.running.values() if pace.silent_s >= self.deadline_s(pace)]
 
     def late(self) -> list[str]:
-        """Return the labels of work that a second run elsewhere would overtake, the most overdue first."""
+        """Return the labels of work that a second run elsewhere would overtake, the largest gain first."""
         gains = [(self._gain(pace), pace.label) for pace in self.running.values()]
         return [label for gain, label in sorted(gains, reverse=True) if gain > GAIN]
 

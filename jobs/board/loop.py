@@ -256,7 +256,7 @@ class BoardLoop(Generic[ResultT]):
             self._start(doubled)
 
     def _doubled(self) -> tuple[Board, list[Run]]:
-        """If there is room, return a second run of the most overdue segment that may have one, and the new board."""
+        """If there is room, return the new board, and the possible second run that gains the most time."""
         watch = self._watch
         if watch is None or not self._capacity.has_room(self.board):
             return self.board, []

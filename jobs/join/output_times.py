@@ -119,7 +119,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet's times: decoded, it lasts until the lead before ``end``; shown, not past ``end``."""
+        """Return the last packet's times: it is shown until ``end`` at most, and decoded until the lead before."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

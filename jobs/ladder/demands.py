@@ -54,8 +54,7 @@ async def place_ladder(
     """Decide, once for all renditions, whether they share their decodes, and which encoder writes them.
 
     They run apart if no machine can run all of them at once, or if NVENC can encode one of them alone, but not all at
-    once.
-    ``preview`` is ``Pool.preview``.
+    once. ``preview`` is ``Pool.preview``.
     """
     whole = demand_of_all(ladder, demands)
     if whole is None:

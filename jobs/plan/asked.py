@@ -93,7 +93,7 @@ def advice(source: VideoFormat, picture: VideoFormat, codec: Codec, spec: Transc
     transfer = _HDR.get(picture.colour.transfer)
     if transfer is not None and _bits(picture.pix_fmt) <= _SDR_BITS < _bits(source.pix_fmt):
         can = any(_bits(each) > _SDR_BITS for each in PROFILES[codec].pix_fmts)
-        how = "leave out --pix-fmt to keep 10 bits" if can else f"{codec} is encoded in 8 only; use --codec hevc or av1"
+        how = "leave out --pix-fmt to keep 10 bits" if can else f"{codec} is limited to 8 bits; use --codec hevc or av1"
         message = f"HDR ({transfer}) in 8 bits shows banding in skies and shadows: {how}"
         yield Warning_(code="hdr-in-8-bits", message=message, checks=())
 

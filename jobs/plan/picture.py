@@ -27,7 +27,7 @@ _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
-_HD_LINES = 720  #: From this height on, RGB is converted to YUV with BT.709's matrix
+_HD_LINES = 720  #: From this height on, RGB that is not BT.2020 gets BT.709's matrix
 SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other is over 64
 
 

@@ -1,7 +1,7 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read until each audio and video track has had one. The first packet of an audio track shows its start and
-priming.
+Packets are read until each audio and video track has had one, or too many were read. The first packet of an audio
+track shows its start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

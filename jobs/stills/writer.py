@@ -250,7 +250,7 @@ def webvtt(
 ) -> str:
     """Return WebVTT with a cue for each still; the cues last from ``begin_s`` to ``end_s`` without a gap.
 
-    All cues are shifted by ``delay_s``.
+    All cues are ``delay_s`` later.
 
     If a still is missing, the still before it covers its time. Cues shorter than a millisecond are left out.
     """

@@ -78,7 +78,7 @@ class InferSegment(Work[InferredSegment]):
         return self.decode.source
 
     def run(self, context: WorkContext) -> InferredSegment:
-        """Run in the calling thread; after a ``DeviceError`` this process cannot use any DLA again."""
+        """Run in the calling thread; after a ``DeviceError`` this process must use no DLA again."""
         with self.networks().acquire(self.network, self.dlas) as network:
             check_input(network.source)
             paths = self._paths()

@@ -1,7 +1,7 @@
 """Judges each CUDA runtime in use, and the kernels that NVRTC compiles.
 
-NVRTC must support the device's generation, and the driver must load NVRTC's code (CUDA Compatibility, sections 2.3 and
-5). The result of loading a kernel overrides a comparison of versions.
+NVRTC must support the device's generation, and the driver must load NVRTC's code (CUDA Compatibility, section 2.3 and
+chapter 5). The result of loading a kernel overrides a comparison of versions.
 """
 
 from collections.abc import Iterator

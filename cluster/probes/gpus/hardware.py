@@ -158,7 +158,7 @@ class SessionMemory(_Frozen):
 
     context_mib: int  # memory of a process without sessions
     session_mib: int  # memory of a session at 1080p and 8 bits
-    session_1080p_frames: int  # ``session_mib`` in frames; memory at other sizes and depths is this many frames
+    session_1080p_frames: int  # ``session_mib`` in frames; a session of larger frames takes as many of these
     source: str
 
 

@@ -44,7 +44,7 @@ def why_no_lean_start() -> str:
 def init_lean(
     options: Mapping[str, Any], folder: Path, note: Callable[[str, Any], object], check: Callable[[], object]
 ) -> None:
-    """Start Ray with its files directly in ``folder``; below RAY_TMPDIR, their paths would be longer.
+    """Start Ray with its files directly in ``folder``; with RAY_TMPDIR, Ray would put them into one more folder.
 
     ``note`` is called with the name and the ``Popen`` of each process; ``check`` raises an error if the start has
     failed.

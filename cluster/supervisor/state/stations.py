@@ -58,7 +58,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. Stations for slices of one GPU share one bundle, whose GPU Ray chooses."""
+    """The place of one worker process. If Ray counts a sliced GPU as one, stations for its slices share one bundle."""
 
     station: StationId  # the station's name: node, seat and number
     slots: int

@@ -30,7 +30,7 @@ _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "ladder", "still
 JOB_SERVER = named(
     "--address",
     "URL",
-    "The address of a cluster's job server, the same as of Ray's dashboard: http://HEAD:8265. Default: the "
+    "The address of a cluster's job server, the same as that of Ray's dashboard: http://HEAD:8265. Default: the "
     "environment's RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none, so that a queue is used.",
 )
 QUEUE = named(

@@ -29,7 +29,7 @@ class Intake:
         self._own = frozenset(f"{database}{suffix}" for suffix in _BESIDE_DATABASE)
 
     def entries(self, listed: Iterable[Listed]) -> Iterator[ListedEntry]:
-        """Yield the entries. Raises UsageError: the name of an input or output, or an option, is invalid."""
+        """Yield the entries. Raises UsageError: a name or option is invalid, or an output is not allowed."""
         for each in listed:
             if each.source in self._own:
                 continue
