@@ -163,7 +163,7 @@ def hdr_units(codec: Codec, hdr: HdrStatic) -> tuple[bytes, ...]:
 
 
 def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and bytes of each OBU of a temporal unit (AV1, 5.3); raises ``EngineFailed`` if it is malformed."""
+    """Yield the type and bytes of each OBU of a temporal unit (AV1, 5.3); raises ``EngineFailed`` if malformed."""
     at = 0
     while at < len(data):
         head = data[at]
