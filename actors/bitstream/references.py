@@ -49,13 +49,8 @@ class UnreferencedPackets:
         """Return whether no other picture refers to the packet's picture."""
         if not self._is_known or changes_configuration(packet):
             return False
-        found = False
-        for unit in self._units(packet):
-            verdict = self._hevc_unit(unit) if self._hevc else _h264_unit(unit)
-            if verdict is False:
-                return False
-            found = found or verdict is True
-        return found
+        verdicts = {self._hevc_unit(unit) if self._hevc else _h264_unit(unit) for unit in self._units(packet)}
+        return True in verdicts and False not in verdicts
 
     def _units(self, packet: "Packet[VideoStream]") -> "Iterator[bytes | memoryview]":
         if self._length_bytes is None:

@@ -188,7 +188,6 @@ class KeptSources:
             return
         opening = self._opening((source, track, version))
         with opening.lock:
-            opening.last_s = self._clock()
             if not opening.is_looked_at:
                 opening.look_at(container, track)
 
@@ -220,6 +219,7 @@ class KeptSources:
         """Return the known facts about a source; the facts unused for longest are dropped."""
         with self._lock:
             opening = self._openings.pop(key) if key in self._openings else _Opening()
+            opening.last_s = self._clock()
             self._openings[key] = opening
             while len(self._openings) > MOST_KNOWN:
                 del self._openings[next(iter(self._openings))]
@@ -236,10 +236,8 @@ class KeptSources:
             # One opening at a time: later openings reuse facts and bytes of the first, such as an index of several
             # megabytes.
             with opening.lock:
-                opening.last_s = self._clock()
                 if is_remote or not opening.is_looked_at:
                     return opening.open(source, track, key, wanted)
-        opening.last_s = self._clock()
         return opening.open(source, track, key, wanted)
 
     def _take(self, key: _Key) -> OpenSource | None:

@@ -18,8 +18,9 @@ less than 0.08. Grey is Y' in full range; R'G'B' is only resized, and its grey i
 rounded to single precision, then to the type.
 
 On the host, FFmpeg's swscale makes the most usual tensors: R'G'B' by the bilinear filter, from 8-bit samples with half
-the columns of chroma. If these are resized, the crop must consist of whole chroma samples, and the sides must be within
-``_LEAST_SIDE`` and the limits below it. The formula of these tensors is another one, on the device too:
+the columns of chroma. If these are resized, the crop must consist of whole chroma samples and have sides of at least
+16, the target must have sides of 8 to 4096, and no side may become more than 64 times smaller. The formula of all these
+tensors is another one, on the device too:
 
 1. Across: a = floor(sum of weights x sample / 2^7), in each row of the source.
 2. Down: p = floor(sum of weights x a / 2^10 + 1/2).
@@ -59,7 +60,7 @@ _LEAST_SIDE: Final = 16
 _LEAST_TARGET, _MOST_TARGET = 8, 4096
 """The least and the largest side to which swscale resizes; beyond them its places or filters are not exact enough."""
 _MOST_RATIO: Final = 64
-"""How many times smaller swscale makes a side: its filters have less than 200 weights."""
+"""How many times smaller swscale makes a side; with filters of 170 weights or more it scales in two steps."""
 _UNKNOWN: Final = {8: "YCgCo", 10: "BT.2020 constant luminance", 11: "YDzDx", 13: "derived", 14: "ICtCp", 15: "IPT-C2"}
 """The matrices of H.273 that are not weighted sums of samples, or are rare."""
 _FULL: Final = 2

@@ -96,7 +96,10 @@ class SwscaleArithmetic:
 
     def _convert(self, samples: Sequence[Array], target: Array) -> None:
         planes = [self._plane(number, each) for number, each in enumerate(samples)]
-        context = self._contexts.pop() if self._contexts else self._open()
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = self._open()
         try:
             _scale(context, planes, target)
             if any(plane.max() > most for plane, most in zip(planes[1:], self._chroma_most, strict=True)):

@@ -138,8 +138,7 @@ def log_event(event: Event) -> None:
             _log(LogAction.SEGMENT_DONE, line, event, event.segment)
         case events.Done():
             report = event.report
-            frames, total_s = counted(report.frames, "frame"), report.timings_s["total"]
-            line = f"{report.output} is published: {frames} in {total_s:.1f} s"
+            line = f"{report.output} is published: {counted(report.frames, 'frame')} in {event.at_s:.1f} s"
             _log(LogAction.JOB_DONE, line, event)
 
 

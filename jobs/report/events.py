@@ -13,7 +13,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a job; ``at_s`` is in seconds since the job was submitted."""
+    """An event of a job.
+
+    ``at_s`` is in seconds since the job was submitted; in a ladder, since its probes or its renditions began.
+    """
 
     kind: ClassVar[str] = "event"
     job: str

@@ -45,8 +45,8 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
     def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
         """Begin to copy a surface into a new picture, which is complete when the stream is done."""
         key, buffer = self._key, self._memory.acquire_for(stream, self._size_bytes)
-        self._cuda.copy_on_device(buffer.address, surface, self._size_bytes, stream)
         picture = DevicePicture(key.surface, buffer.address, key.width, key.height, key.pix_fmt, buffer)
+        self._cuda.copy_on_device(buffer.address, surface, self._size_bytes, stream)
         return lambda: picture
 
     def close(self) -> None:

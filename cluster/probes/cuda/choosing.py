@@ -159,10 +159,10 @@ def _trouble_of_devices(system: CudaReport, tried: CudaReport) -> str:
     if known(tried.device_count, 0) < known(system.device_count, 0):
         return f"it found {tried.device_count} devices, but the system's driver finds {system.device_count}"
     was_failing = {device.ordinal for device in system.devices if device.context_code != 0}
-    failed = (each for each in tried.devices if each.context_code != 0 and each.ordinal not in was_failing)
-    for device in failed:
-        return f"creating a context on device {device.ordinal} returned {_named(device.context_code)}"
-    return ""
+    failing = (each for each in tried.devices if each.context_code != 0 and each.ordinal not in was_failing)
+    if (device := next(failing, None)) is None:
+        return ""
+    return f"creating a context on device {device.ordinal} returned {_named(device.context_code)}"
 
 
 def _named(code: int | Unavailable) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 H264_IDR, H264_REFERENCE, H264_OTHER = b"\x65\x80", b"\x41\x80", b"\x01\x80"
 TWO_SUB_LAYERS = bytes([33 << 1, 1, 1 << 1])
 """A sequence parameter set of HEVC that allows two temporal sub-layers."""
+VIDEO_SET, PICTURE_SET = bytes([32 << 1, 1, 0]), bytes([34 << 1, 1, 0])
 HEVC_IDR = bytes([19 << 1, 1, 0x80])
 
 
@@ -49,6 +50,6 @@ def test_all_packets_are_fed_if_times_do_not_identify_them() -> None:
 
 
 def test_a_wanted_picture_s_parameter_set_counts_for_later_packets() -> None:
-    """It allows a second sub-layer, whose pictures may refer to those of the first."""
-    packets = [[TWO_SUB_LAYERS, HEVC_IDR], [_hevc_other(1)], [_hevc_other(2)], [_hevc_other(2)]]
+    """It allows a second sub-layer, whose pictures may refer to those of the first; other sets stand around it."""
+    packets = [[VIDEO_SET, TWO_SUB_LAYERS, PICTURE_SET, HEVC_IDR], [_hevc_other(1)], [_hevc_other(2)], [_hevc_other(2)]]
     assert _fed("hevc", packets, WantedPictures(frozenset({0, 3}), by_packet=True)) == [0, 1, 3]

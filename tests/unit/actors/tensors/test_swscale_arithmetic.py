@@ -1,5 +1,7 @@
 """Tensors that swscale makes on the host: its weights and bytes are those of the formula, on every processor."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 import av
@@ -12,6 +14,7 @@ from codecfleet.actors.media.values import Colour
 from codecfleet.actors.surfaces.frames import plane_arrays
 from codecfleet.actors.surfaces.host_pictures import plane_rows
 from codecfleet.actors.surfaces.scaling import ScaleFilter
+from codecfleet.actors.tensors import swscale_arithmetic
 from codecfleet.actors.tensors.host_tensor import _prepared
 from codecfleet.actors.tensors.plan import siting
 from codecfleet.actors.tensors.sample_places import sample_places
@@ -22,6 +25,18 @@ from tests.sweeps import swept
 from .fences import fenced
 from .tensor_formula import RESIZED_BY_SWSCALE, Case, check_near, exact, plan_of, tensor
 from .tensor_reference import KR_KB, frame_of, noise, reference
+
+
+@pytest.fixture
+def with_flags() -> Iterator[Callable[[int], None]]:
+    """Limit FFmpeg's code to some extensions of the processor (0: none; -1: all of them), for contexts opened later."""
+
+    def limit(flags: int) -> None:
+        ffmpeg().av_force_cpu_flags(flags)
+        _prepared.cache_clear()
+
+    yield limit
+    limit(-1)
 
 
 @settings(deadline=None)
@@ -59,13 +74,48 @@ def test_extremes_are_exact(range_: int, target: tuple[int, int]) -> None:
         assert np.array_equal(tensor([frame_of(picture, colour)], format_)[0], exact([*plane_arrays(picture)], plan))
 
 
-@pytest.mark.parametrize("target", [None, (24, 16), (41, 57), (99, 200)])
-@pytest.mark.parametrize(("pix_fmt", "size"), [("yuv420p", (50, 34)), ("yuv422p", (98, 62)), ("yuv420p", (346, 18))])
+@pytest.mark.parametrize(
+    ("size", "target", "is_exact"),
+    [
+        ((512, 16), (8, 8), True),
+        ((514, 16), (8, 8), False),
+        ((16, 16), (4096, 8), True),
+        ((16, 16), (4097, 8), False),
+        ((14, 16), (8, 8), False),
+        ((16, 16), (7, 8), False),
+    ],
+)
+def test_sides_beyond_the_limits_are_not_left_to_swscale(
+    size: tuple[int, int], target: tuple[int, int], *, is_exact: bool
+) -> None:
+    """At its limits swscale has the formula's bytes; one step beyond them it does not resize."""
+    colour = Colour(range=1, matrix=1)
+    case = Case("yuv420p", (size, (0, 0, *size)), target, ScaleFilter.BILINEAR, colour, 11)
+    plan, format_ = plan_of(case)
+    assert plan.by_swscale is is_exact
+    picture = noise("yuv420p", size, case.seed)
+    found = tensor([frame_of(picture, colour)], format_)[0]
+    assert np.array_equal(found, exact([*plane_arrays(picture)], plan))
+
+
+@pytest.mark.parametrize("target", [None, (24, 16), (41, 57), (40, 57), (200, 33)])
+@pytest.mark.parametrize(
+    ("pix_fmt", "size"),
+    [("yuv420p", (50, 34)), ("yuv420p", (48, 32)), ("yuv422p", (104, 62)), ("yuv420p", (346, 18))],
+)
 @pytest.mark.parametrize("at_end", [False, True])
 def test_no_memory_beyond_pictures_is_touched(
-    pix_fmt: str, size: tuple[int, int], target: tuple[int, int] | None, *, at_end: bool
+    pix_fmt: str,
+    size: tuple[int, int],
+    target: tuple[int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    with_flags: Callable[[int], None],
+    *,
+    at_end: bool,
 ) -> None:
-    """Nothing is read beyond the planes, and nothing is written beyond the tensor, if these have no padding."""
+    """Nothing is read or written beyond planes, tensor and scratch memory, if these have no padding."""
+    guarded = partial(fenced, at_end=at_end)
+    monkeypatch.setattr(swscale_arithmetic, "scratch", lambda _name, shape, _kind: guarded(shape))
     random, colour, format_ = np.random.default_rng(3), Colour(range=1, matrix=1), TensorFormat(size=target)
     places = sample_places(pix_fmt)
     assert places is not None
@@ -77,8 +127,7 @@ def test_no_memory_beyond_pictures_is_touched(
     arithmetic = _prepared(places, size, colour, format_)
     assert isinstance(arithmetic, SwscaleArithmetic)
     for flags in (0, -1):
-        ffmpeg().av_force_cpu_flags(flags)
-        _prepared.cache_clear()
+        with_flags(flags)
         made = fenced((3, *(target or size)[::-1]), at_end=at_end)
         SwscaleArithmetic(arithmetic.plan, (0, 0, *size), *siting(places, colour)).write(planes, made, None)
         assert np.array_equal(made, exact(planes, arithmetic.plan))
@@ -119,12 +168,11 @@ def test_colour_of_swscale_is_near(matrix: int, range_: int) -> None:
 
 
 @pytest.mark.parametrize("size", [None, (40, 24), (99, 98)])
-def test_processors_agree(size: tuple[int, int] | None) -> None:
+def test_processors_agree(size: tuple[int, int] | None, with_flags: Callable[[int], None]) -> None:
     """The code of swscale for any processor, and its code for this processor, write the same bytes."""
     frame = frame_of(noise("yuv420p", (64, 48), 5), Colour(range=1, matrix=1))
     found = []
     for flags in (0, -1):  # no extensions; those of this processor
-        ffmpeg().av_force_cpu_flags(flags)
-        _prepared.cache_clear()  # swscale chooses its code when it is opened
+        with_flags(flags)
         found.append(tensor([frame], TensorFormat(size=size)))
     assert np.array_equal(*found)
