@@ -151,8 +151,8 @@ def test_what_loses_it_is_named(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, object], str]] = [
         ({"codec": "h264"}, "does not write it in h264"),
         ({"codec": "vp9"}, "does not write it in vp9"),
-        ({"codec": "hevc", "crop": "32:32:0:0"}, "steps change"),
-        ({"codec": "av1", "pad": "64:64"}, "steps change"),
+        ({"codec": "hevc", "crop": "32:32:0:0"}, "are changed"),
+        ({"codec": "av1", "pad": "64:64"}, "are changed"),
     ]
     for asked, words in cases:
         with pytest.raises(WouldLose, match=rf"HDR10\+ dynamic metadata is lost: .*{words}"):
