@@ -4,7 +4,6 @@ Only sources whose packets after a seek do not depend on earlier reads are kept;
 """
 
 import atexit
-import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -107,7 +106,7 @@ class _Opening:
 
     known: KnownBytes = field(default_factory=KnownBytes)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    last_s: float = math.inf
+    last_s: float = 0.0  # when the facts were last asked for; ``KeptSources`` sets it
     is_looked_at: bool = False
     found: _Found | None = None
 

@@ -32,7 +32,7 @@ above, and steps 1 and 2 are exact. None is negative, so a fits in 15 bits and p
 """
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from ...errors import Unsupported
@@ -133,18 +133,15 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
 
     ``UsageError`` if the crop exceeds the picture; ``Unsupported`` if no formula is known for the picture's matrix.
     """
-    window, target = format_.window(*size), format_.target(*size)
+    window, target, filter_ = format_.window(*size), format_.target(*size), ScaleFilter(format_.filter)
     value_bits = _BYTE_BITS if format_.dtype == "uint8" else places.bits
     grey = format_.colour == "gray"
-    by_swscale = (
-        not grey and ScaleFilter(format_.filter) is ScaleFilter.BILINEAR and _swscale_makes(places, window, target)
-    )
+    by_swscale = not grey and filter_ is ScaleFilter.BILINEAR and _swscale_makes(places, window, target)
     weight_bits = _SWSCALE_COLOUR_BITS if by_swscale else _weight_bits(places)
     weights, offsets = _colour(places, size[1], colour, grey=grey, value_bits=value_bits, weight_bits=weight_bits)
-    taps = _swscale_channel if by_swscale else partial(_channel, filter_=ScaleFilter(format_.filter))
     sites = ((LUMA, LUMA), *[siting(places, colour)] * 2)[: len(offsets)]
     return TensorPlan(
-        taps=tuple(taps(window, target, each) for each in sites),
+        taps=tuple(_channel(window, target, each, filter_, by_swscale=by_swscale) for each in sites),
         bits=places.bits,
         value_bits=value_bits,
         weights=weights,
@@ -171,22 +168,24 @@ def _swscale_makes(places: SamplePlaces, window: Window, target: tuple[int, int]
 
 
 def _channel(
-    window: Window, target: tuple[int, int], sites: tuple[Lattice, Lattice], filter_: ScaleFilter
+    window: Window,
+    target: tuple[int, int],
+    sites: tuple[Lattice, Lattice],
+    filter_: ScaleFilter,
+    *,
+    by_swscale: bool,
 ) -> ChannelTaps:
+    takes_swscales = by_swscale and target != window[2:]
     across, down = (
-        window_taps(part, count, filter_, lattice, one=1 << TAP_BITS)
-        for part, count, lattice in zip((window[::2], window[1::2]), target, sites, strict=True)
-    )
-    return ChannelTaps(down, across)
-
-
-def _swscale_channel(window: Window, target: tuple[int, int], sites: tuple[Lattice, Lattice]) -> ChannelTaps:
-    across, down = (
-        window_taps(part, count, ScaleFilter.BILINEAR, lattice, one=1 << bits)
-        if target == window[2:]
-        else swscale_taps(part, count, lattice, one=1 << bits)
+        swscale_taps(part, count, lattice, one=1 << bits)
+        if takes_swscales
+        else window_taps(part, count, filter_, lattice, one=1 << bits)
         for part, count, lattice, bits in zip(
-            (window[::2], window[1::2]), target, sites, (TAP_BITS, _SWSCALE_DOWN_BITS), strict=True
+            (window[::2], window[1::2]),
+            target,
+            sites,
+            (TAP_BITS, _SWSCALE_DOWN_BITS if by_swscale else TAP_BITS),
+            strict=True,
         )
     )
     return ChannelTaps(down, across)
